@@ -1,0 +1,1 @@
+"""Rows of the database in, summaries, comparisons and predictions out."""

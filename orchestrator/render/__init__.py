@@ -1,0 +1,1 @@
+"""Rows and answers in, text or files out."""

@@ -1,0 +1,103 @@
+"""The table on a terminal, drawn by rich."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING
+
+from orchestrator.render.terminal import console_for, stream_width
+from orchestrator.render.values import Scalar, exact, human, visible
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_STATUS_STYLES = {
+    "ok": "green", "same": "dim", "better": "green", "failed": "red", "timeout": "red", "oom_gpu": "red",
+    "oom_host": "red", "lost": "red", "worse": "red", "error": "red", "running": "cyan",
+    "skipped": "yellow", "cancelled": "yellow", "inconclusive": "yellow", "warn": "yellow",
+}
+
+
+def write_table(
+    names: Sequence[str],
+    data: Sequence[Sequence[Scalar]],
+    out: IO[str],
+    *,
+    title: str | None = None,
+    humanise: bool = True,
+    color: bool | None = None,
+    width: int | None = None,
+) -> None:
+    """Draw the rows; where the terminal is too narrow for the columns, one block a row instead.
+
+    No value is ever shortened: a long one is folded over several lines.
+    """
+    texts = [
+        [visible(human(n, v) if humanise else exact(v)) for n, v in zip(names, row, strict=True)]
+        for row in data
+    ]
+    room = width if width is not None else stream_width(out)
+    right = {
+        number
+        for number in range(len(names))
+        if {type(row[number]) for row in data} - {type(None)} <= {int, float}
+    }
+    needed = _squeezed_width(names, texts)
+    full = max(needed, _natural_width(names, texts))
+    console = console_for(out, color=color, width=room if room is not None else full)
+    if title:
+        console.print(title, markup=False, highlight=False, style="bold", soft_wrap=room is None)
+    if not texts:
+        console.print("(no rows)", markup=False, style="dim")
+    elif room is not None and needed > room:
+        _write_blocks(names, texts, out)
+    else:
+        console.print(_table(names, texts, right))
+
+
+def _table(names: Sequence[str], texts: Sequence[Sequence[str]], right: set[int]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for number, name in enumerate(names):
+        table.add_column(
+            Text(heading(name)), justify="right" if number in right else "left", overflow="fold"
+        )
+    for row in texts:
+        table.add_row(*(Text(text, style=_STATUS_STYLES.get(text, "")) for text in row))
+    return table
+
+
+def heading(name: str) -> str:
+    """A column's name with spaces, so that it may wrap; the unit stays where a value does not carry it."""
+    return visible(name).replace("_", " ").strip() or " "
+
+
+def _natural_width(names: Sequence[str], texts: Sequence[Sequence[str]]) -> int:
+    from rich.cells import cell_len
+
+    widths = [max(len(heading(name)), 1) for name in names]
+    for row in texts:
+        for number, text in enumerate(row):
+            widths[number] = max(widths[number], *(cell_len(line) for line in text.split("\n")))
+    return sum(widths) + 3 * len(widths)
+
+
+def _squeezed_width(names: Sequence[str], texts: Sequence[Sequence[str]]) -> int:
+    """The least width at which no value and no word of a heading is broken, long texts left aside."""
+    widths = [max((len(word) for word in heading(name).split()), default=1) for name in names]
+    for row in texts:
+        for number, text in enumerate(row):
+            widths[number] = max(widths[number], min(len(text), 12))
+    return sum(widths) + 3 * len(widths)
+
+
+def _write_blocks(names: Sequence[str], texts: Sequence[Sequence[str]], out: IO[str]) -> None:
+    margin = max((len(name) for name in names), default=0)
+    for number, row in enumerate(texts, 1):
+        out.write(f"── {number} ──\n")
+        for name, text in zip(names, row, strict=True):
+            indented = text.replace("\n", "\n" + " " * (margin + 2))
+            out.write(f"{name.ljust(margin)}  {indented}\n")
