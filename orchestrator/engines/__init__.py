@@ -1,0 +1,1 @@
+"""Where jobs run: on this host, in Slurm, or in Ray, behind one small protocol."""

@@ -1,0 +1,157 @@
+"""Which device does a rank get? Slots of this host, shared with every other orch on it.
+
+A slot is a device, or a numbered place on a CPU. It is leased by ``flock`` on a file of the host's
+state folder. The file descriptors are opened once and inherited by the supervisor: a lease therefore
+lives until orch gave it back *or* orch and its supervisor are both gone, never shorter than the
+ranks on the device.
+
+A job that needs several slots and does not find them holds the ``next`` lock of each slot while it
+waits, so that nobody else takes the ones that come free: wide jobs do not starve. The ``next`` locks
+are taken all or none, so two waiting wide jobs cannot block each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One place for one rank.
+
+    Attributes:
+        name: of its lease, the same in every orch on the host: ``cpu-3`` or the device's UUID.
+        device_index: index of the device for CUDA; ``None`` on a CPU.
+        device_uuid: ``None`` on a CPU.
+        numa_node: the node next to the device, if known.
+    """
+
+    name: str
+    device_index: int | None = None
+    device_uuid: str | None = None
+    numa_node: int | None = None
+
+
+class _Lock:
+    """A ``flock`` that is tried, never waited for; the kernel frees it with its last holder."""
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.held = False
+
+    def take(self) -> bool:
+        if not self.held:
+            try:
+                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            self.held = True
+        return True
+
+    def give(self) -> None:
+        if self.held:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+            self.held = False
+
+
+class SlotPool:
+    """The slots that this orch may use.
+
+    Args:
+        slots: in the order in which they are given out.
+        folder: where the lease files lie; made if it is not there.
+    """
+
+    def __init__(self, slots: Sequence[Slot], folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.slots = tuple(slots)
+        self._leases = {slot.name: _Lock(folder / f"slot-{slot.name}.lock") for slot in slots}
+        self._nexts = {slot.name: _Lock(folder / f"slot-{slot.name}.next") for slot in slots}
+        self._used: set[str] = set()
+        self.waits_for_others = False
+        """The last ``take`` met a slot that another orch holds: nothing will wake us, so ask again."""
+
+    def lease_fds(self) -> tuple[int, ...]:
+        """To be inherited by the supervisor, which only keeps them open."""
+        return tuple(lock.fd for lock in self._leases.values())
+
+    @property
+    def used(self) -> int:
+        """Slots that this orch holds now."""
+        return len(self._used)
+
+    def take(self, count: int) -> tuple[Slot, ...] | None:
+        """``count`` free slots, leased; ``None`` if there are not so many at this moment."""
+        self.waits_for_others = False
+        if count == 1:
+            return self._take_one()
+        if not self._take_all_nexts():
+            self.waits_for_others = True
+            return None
+        got: list[Slot] = []
+        for slot in self._free():
+            if self._leases[slot.name].take():
+                got.append(slot)
+                if len(got) == count:
+                    break
+            else:
+                self.waits_for_others = True
+        if len(got) < count:
+            self._give_leases(got)
+            return None
+        self.stop_waiting()
+        self._used.update(slot.name for slot in got)
+        return tuple(got)
+
+    def give(self, slots: Iterable[Slot]) -> None:
+        """Slots are free again."""
+        mine = [slot for slot in slots if slot.name in self._used]
+        self._used.difference_update(slot.name for slot in mine)
+        self._give_leases(mine)
+
+    def stop_waiting(self) -> None:
+        """No job waits any more for several slots at once."""
+        for lock in self._nexts.values():
+            lock.give()
+
+    def close(self) -> None:
+        """Close every file; leases live on in the supervisor if it still runs."""
+        for lock in (*self._leases.values(), *self._nexts.values()):
+            with contextlib.suppress(OSError):
+                os.close(lock.fd)
+        self._leases.clear()
+        self._nexts.clear()
+
+    def _take_one(self) -> tuple[Slot, ...] | None:
+        self.stop_waiting()
+        for slot in self._free():
+            turn = self._nexts[slot.name]
+            if not turn.take():
+                self.waits_for_others = True
+                continue
+            leased = self._leases[slot.name].take()
+            turn.give()
+            if leased:
+                self._used.add(slot.name)
+                return (slot,)
+            self.waits_for_others = True
+        return None
+
+    def _take_all_nexts(self) -> bool:
+        for slot in self.slots:
+            if not self._nexts[slot.name].take():
+                self.stop_waiting()
+                return False
+        return True
+
+    def _free(self) -> list[Slot]:
+        return [slot for slot in self.slots if slot.name not in self._used]
+
+    def _give_leases(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self._leases[slot.name].give()
