@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from orchestrator.spec.axes import AXIS_BY_NAME, AxisValue
 
@@ -164,7 +165,7 @@ def grouped(parameters: tuple[Parameter, ...], groups: int) -> tuple[tuple[int, 
     trainable = [index for index, parameter in enumerate(parameters) if parameter.trainable]
     count = min(groups, len(trainable))
     bounds = [len(trainable) * k // count for k in range(count + 1)] if count else []
-    return tuple(tuple(trainable[low:high]) for low, high in zip(bounds, bounds[1:], strict=False))
+    return tuple(tuple(trainable[low:high]) for low, high in pairwise(bounds))
 
 
 def _linear(hidden: int, layers: int, fraction: float, groups: int) -> ModelShape:
@@ -174,7 +175,8 @@ def _linear(hidden: int, layers: int, fraction: float, groups: int) -> ModelShap
         for layer in range(layers)
         for kind, numel in (("weight", hidden * hidden), ("bias", hidden))
     )
-    return ModelShape(parameters, grouped(parameters, groups), hidden * hidden + hidden, (layers + 1) * hidden)
+    layer = hidden * hidden + hidden
+    return ModelShape(parameters, grouped(parameters, groups), layer, (layers + 1) * hidden)
 
 
 def _layer(arch: Architecture) -> list[tuple[str, int]]:
