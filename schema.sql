@@ -84,7 +84,8 @@ CREATE TABLE job (
     predicted_pinned_bytes BIGINT,          -- pinned host memory after rounding, 0 if nothing is pinned
     UNIQUE (sweep_id, cell, repeat)
 );
-CREATE INDEX job_status ON job (sweep_id, status);
+-- Pilots claim the first pending job: position is in the index so that this stays flat.
+CREATE INDEX job_status ON job (sweep_id, status, position);
 
 CREATE TABLE environment (
     environment_id INTEGER NOT NULL PRIMARY KEY,
@@ -155,6 +156,28 @@ CREATE TABLE attempt (
     UNIQUE (job_id, number)
 );
 CREATE INDEX attempt_status ON attempt (status);
+
+-- One row a rank of an attempt: where it ran and how far it came.
+CREATE TABLE attempt_rank (
+    attempt_id INTEGER NOT NULL REFERENCES attempt (attempt_id),
+    rank INTEGER NOT NULL,
+    host TEXT,
+    pid INTEGER,
+    device_uuid TEXT,
+    launch_mode TEXT,                       -- used by this rank: fork, spawn, deepspeed or alone
+    environment_id INTEGER REFERENCES environment (environment_id), -- of its host
+    started_at TEXT,
+    timed_from_at TEXT,                     -- its first timed operation
+    timed_to_at TEXT,                       -- its last timed operation done
+    loop_s DOUBLE PRECISION,                -- between the two, on its monotonic clock
+    iterations INTEGER,                     -- delivered, as its final record says
+    final_at TEXT,                          -- time of its final record; NULL = it never delivered one
+    error_status TEXT,                      -- failed, oom_gpu, oom_host or skipped, as the rank itself said
+    failure_kind TEXT,
+    message TEXT,                           -- one line
+    traceback TEXT,
+    PRIMARY KEY (attempt_id, rank)
+);
 
 CREATE TABLE iteration (
     attempt_id INTEGER NOT NULL REFERENCES attempt (attempt_id),
@@ -324,48 +347,61 @@ LEFT JOIN job_result r ON r.job_id = j.job_id
 LEFT JOIN attempt a ON a.job_id = j.job_id
     AND a.number = (SELECT MAX(b.number) FROM attempt b WHERE b.job_id = j.job_id);
 
--- For each question (sweep, size, states, ranks, stack) the setting with the shortest offload + reload,
--- over the valid jobs alone. Repeats are averaged.
+-- For each question (sweep, stack, size, states, ranks, circumstances) the setting with the shortest
+-- offload + reload, over the valid jobs alone. Repeats are averaged.
 CREATE VIEW best_setting AS
 SELECT * FROM (
     SELECT g.*, ROW_NUMBER() OVER (
-               PARTITION BY g.sweep, g.environment_id, g.model, g.nlayers, g.hidden_dim, g.dtype,
-                   g.zero_stage, g.num_gpus, g.num_nodes, g.included_state, g.ds, g.env
+               PARTITION BY g.sweep, g.environment_id, g.model, g.nlayers, g.hidden_dim, g.ffn_dim, g.num_heads, g.vocab_size,
+                   g.tied_embeddings, g.seq_len, g.micro_batch, g.dtype, g.zero_stage, g.optimizer,
+                   g.param_groups, g.frozen_fraction, g.num_gpus, g.num_nodes, g.included_state,
+                   g.dwell_s, g.hold_bytes, g.contention, g.ds, g.env
                ORDER BY g.offload_s_median + g.reload_s_median, g.pin_memory, g.non_blocking,
-                   g.reload_non_blocking) AS place
+                   g.reload_non_blocking, g.cell) AS place
     FROM (
-        SELECT sweep, environment_id, model, nlayers, hidden_dim, dtype, zero_stage, num_gpus, num_nodes,
-               included_state, ds, env, pin_memory, non_blocking, reload_non_blocking, gc_freeze, pin_backend,
-               numa, COUNT(*) AS jobs,
+        SELECT sweep, environment_id, cell, model, nlayers, hidden_dim, ffn_dim, num_heads, vocab_size, tied_embeddings, seq_len, micro_batch, dtype,
+               zero_stage, optimizer, param_groups, frozen_fraction, num_gpus, num_nodes, included_state,
+               dwell_s, hold_bytes, contention, ds, env,
+               pin_memory, pin_memory_then, non_blocking, reload_non_blocking, gc_freeze, pin_backend, numa, iteration,
+               warmup, instrumented, checksums, sampler_hz,
+               COUNT(*) AS jobs,
                AVG(offload_s_median) AS offload_s_median, AVG(reload_s_median) AS reload_s_median,
                AVG(offload_gbps) AS offload_gbps, AVG(reload_gbps) AS reload_gbps,
                AVG(offload_link_share) AS offload_link_share, AVG(reload_link_share) AS reload_link_share,
                MIN(freed_bytes) AS freed_bytes, MAX(pinned_bytes) AS pinned_bytes
         FROM job_summary
-        WHERE is_valid AND in_spec AND offload_s_median IS NOT NULL
-        GROUP BY sweep, environment_id, model, nlayers, hidden_dim, dtype, zero_stage, num_gpus, num_nodes,
-                 included_state, ds, env, pin_memory, non_blocking, reload_non_blocking, gc_freeze,
-                 pin_backend, numa
+        WHERE is_valid AND in_spec AND offload_s_median IS NOT NULL AND reload_s_median IS NOT NULL
+        GROUP BY sweep, environment_id, cell, model, nlayers, hidden_dim, ffn_dim, num_heads, vocab_size, tied_embeddings, seq_len, micro_batch, dtype,
+                 zero_stage, optimizer, param_groups, frozen_fraction, num_gpus, num_nodes,
+                 included_state, dwell_s, hold_bytes, contention, ds, env,
+                 pin_memory, pin_memory_then, non_blocking, reload_non_blocking, gc_freeze, pin_backend, numa, iteration,
+                 warmup, instrumented, checksums, sampler_hz
     ) g
 ) ranked
 WHERE place = 1;
 
 -- The trial table of DeepSpeed's example: a row a trial, seconds of offload and load for its four settings
--- at one size. Rendering as "offload / load" is the report's.
+-- at one size. An inactive non_blocking counts as FALSE. Rendering as "offload / load" is the report's.
 CREATE VIEW example_table AS
-SELECT sweep, model, nlayers, hidden_dim, dtype, zero_stage, num_gpus, num_nodes, included_state, repeat AS trial,
-       MAX(CASE WHEN NOT pin_memory AND NOT non_blocking THEN offload_s_median END) AS pin0_nb0_offload_s,
-       MAX(CASE WHEN NOT pin_memory AND NOT non_blocking THEN reload_s_median END) AS pin0_nb0_load_s,
+SELECT sweep, model, nlayers, hidden_dim, ffn_dim, num_heads, vocab_size, tied_embeddings, seq_len, micro_batch, dtype,
+       zero_stage, optimizer, param_groups, frozen_fraction, num_gpus, num_nodes, included_state,
+       dwell_s, hold_bytes, contention, ds, env, pin_memory_then, pin_backend, numa, iteration, warmup,
+       instrumented, checksums, sampler_hz, repeat AS trial,
+       MAX(CASE WHEN NOT pin_memory AND NOT COALESCE(non_blocking, FALSE) THEN offload_s_median END) AS pin0_nb0_offload_s,
+       MAX(CASE WHEN NOT pin_memory AND NOT COALESCE(non_blocking, FALSE) THEN reload_s_median END) AS pin0_nb0_load_s,
        MAX(CASE WHEN NOT pin_memory AND non_blocking THEN offload_s_median END) AS pin0_nb1_offload_s,
        MAX(CASE WHEN NOT pin_memory AND non_blocking THEN reload_s_median END) AS pin0_nb1_load_s,
-       MAX(CASE WHEN pin_memory AND NOT non_blocking THEN offload_s_median END) AS pin1_nb0_offload_s,
-       MAX(CASE WHEN pin_memory AND NOT non_blocking THEN reload_s_median END) AS pin1_nb0_load_s,
+       MAX(CASE WHEN pin_memory AND NOT COALESCE(non_blocking, FALSE) THEN offload_s_median END) AS pin1_nb0_offload_s,
+       MAX(CASE WHEN pin_memory AND NOT COALESCE(non_blocking, FALSE) THEN reload_s_median END) AS pin1_nb0_load_s,
        MAX(CASE WHEN pin_memory AND non_blocking THEN offload_s_median END) AS pin1_nb1_offload_s,
        MAX(CASE WHEN pin_memory AND non_blocking THEN reload_s_median END) AS pin1_nb1_load_s
 FROM job_summary
 WHERE status = 'ok' AND (reload_non_blocking IS NULL OR NOT reload_non_blocking)
   AND (gc_freeze IS NULL OR NOT gc_freeze)
-GROUP BY sweep, model, nlayers, hidden_dim, dtype, zero_stage, num_gpus, num_nodes, included_state, repeat;
+GROUP BY sweep, model, nlayers, hidden_dim, ffn_dim, num_heads, vocab_size, tied_embeddings, seq_len, micro_batch, dtype,
+         zero_stage, optimizer, param_groups, frozen_fraction, num_gpus, num_nodes, included_state,
+         dwell_s, hold_bytes, contention, ds, env, pin_memory_then, pin_backend, numa, iteration, warmup,
+         instrumented, checksums, sampler_hz, repeat;
 
 INSERT INTO alembic_version (version_num) VALUES ('0001');
 INSERT INTO counter (name, next_id) VALUES ('sweep', 1), ('job', 1), ('attempt', 1), ('environment', 1),

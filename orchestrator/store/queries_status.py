@@ -1,0 +1,114 @@
+"""The reads behind ``orch status``, ``show`` and ``logs``: small, without pandas."""
+
+from __future__ import annotations
+
+from orchestrator.errors import SpecError
+from orchestrator.store.queries_report import Reads, Value, fetch
+
+_COUNTS = "SELECT status, COUNT(*) AS jobs FROM job WHERE sweep_id = :sweep_id GROUP BY status ORDER BY status"
+
+
+def status_counts(store: Reads, sweep_id: int) -> dict[str, int]:
+    """Jobs of the sweep by status; a status without jobs is left out."""
+    return {str(row["status"]): int(str(row["jobs"])) for row in fetch(store, _COUNTS, sweep_id=sweep_id).dicts()}
+
+
+_RUNNING = """
+SELECT j.job_id, j.cell, j.repeat, a.attempt_id, a.number, a.started_at, a.created_at, a.heartbeat, a.host,
+       a.engine, a.launch_mode, a.run_dir, a.timed_from_at, a.timed_to_at
+FROM job j JOIN attempt a ON a.job_id = j.job_id
+WHERE j.sweep_id = :sweep_id AND j.status = 'running' AND a.status = 'running'
+ORDER BY a.created_at, j.job_id
+"""
+
+
+def running_attempts(store: Reads, sweep_id: int) -> list[dict[str, Value]]:
+    """The attempts that run now, oldest first."""
+    return fetch(store, _RUNNING, sweep_id=sweep_id).dicts()
+
+
+_TROUBLE = """
+SELECT j.job_id, j.cell, j.repeat, j.status, a.failure_kind, COALESCE(a.message, j.reason) AS reason, a.ended_at
+FROM job j LEFT JOIN attempt a ON a.job_id = j.job_id
+    AND a.number = (SELECT MAX(b.number) FROM attempt b WHERE b.job_id = j.job_id)
+WHERE j.sweep_id = :sweep_id AND j.status IN ('failed', 'timeout', 'oom_gpu', 'oom_host', 'lost', 'skipped')
+ORDER BY CASE WHEN j.status = 'skipped' THEN 1 ELSE 0 END, a.ended_at DESC, j.position LIMIT :most
+"""
+
+
+def troubled_jobs(store: Reads, sweep_id: int, most: int = 20) -> list[dict[str, Value]]:
+    """Jobs that gave no result, the latest failures first, skipped ones last."""
+    return fetch(store, _TROUBLE, sweep_id=sweep_id, most=most).dicts()
+
+
+_BY_NAME = """
+SELECT j.job_id, j.cell, j.repeat, j.uid, s.name AS sweep, s.updated_at FROM job j
+JOIN sweep s ON s.sweep_id = j.sweep_id
+WHERE (j.uid LIKE :uid ESCAPE '!' OR j.cell LIKE :cell ESCAPE '!')
+ORDER BY s.updated_at DESC, j.sweep_id DESC, j.repeat, j.job_id
+"""
+
+
+def find_job_id(store: Reads, text: str) -> int:
+    """The job meant by a job id, the start of a uid, ``CELL6`` or ``CELL6/REPEAT``.
+
+    The sweep that was run last is looked in first; without a repeat the first one is meant.
+
+    Raises:
+        SpecError: no job or, within one sweep, more than one cell is meant.
+    """
+    if text.isascii() and text.isdigit() and int(text) < 2**31:
+        found = fetch(store, "SELECT job_id FROM job WHERE job_id = :job_id", job_id=int(text)).values
+        if found:
+            return int(text)
+    name, _, repeat = text.partition("/")
+    escaped = name.removeprefix("v1:").replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    rows = fetch(store, _BY_NAME, uid=f"{escaped}%", cell=f"v1:{escaped}%").dicts() if escaped else []
+    if repeat:
+        rows = [row for row in rows if str(row["repeat"]) == repeat]
+    if not rows:
+        raise SpecError(f"there is no job '{text}' in this database", "",
+                        "a job is named by its id, the start of its uid, CELL or CELL/REPEAT")
+    rows = [row for row in rows if row["sweep"] == rows[0]["sweep"]]
+    if len({row["cell"] for row in rows}) > 1:
+        some = ", ".join(f"{str(row['cell'])[3:9]}/{row['repeat']}" for row in rows[:6])
+        raise SpecError(f"'{text}' means {len(rows)} jobs", "", f"name one of them: {some}")
+    return int(str(rows[0]["job_id"]))
+
+
+_JOB = "SELECT * FROM job_summary WHERE job_id = :job_id"
+_ATTEMPTS = "SELECT * FROM attempt WHERE job_id = :job_id ORDER BY number"
+_EVENTS = "SELECT * FROM event WHERE job_id = :job_id ORDER BY event_id"
+_RECORDS = """
+SELECT rank, COUNT(*) AS iterations, MIN(offload_s) AS offload_s_min, MAX(offload_s) AS offload_s_max,
+       MIN(reload_s) AS reload_s_min, MAX(reload_s) AS reload_s_max, MAX(copied_bytes) AS copied_bytes,
+       MIN(freed_bytes) AS freed_bytes, MAX(pinned_bytes) AS pinned_bytes
+FROM iteration WHERE attempt_id = :attempt_id GROUP BY rank ORDER BY rank
+"""
+_ENVIRONMENT = "SELECT * FROM environment WHERE environment_id = :environment_id"
+
+
+def job_summary(store: Reads, job_id: int) -> dict[str, Value]:
+    """The job's row of ``job_summary``."""
+    return fetch(store, _JOB, job_id=job_id).dicts()[0]
+
+
+def attempts(store: Reads, job_id: int) -> list[dict[str, Value]]:
+    """The job's attempts, first to last."""
+    return fetch(store, _ATTEMPTS, job_id=job_id).dicts()
+
+
+def events(store: Reads, job_id: int) -> list[dict[str, Value]]:
+    """What happened to the job, oldest first."""
+    return fetch(store, _EVENTS, job_id=job_id).dicts()
+
+
+def rank_records(store: Reads, attempt_id: int) -> list[dict[str, Value]]:
+    """What each rank of the attempt delivered: iterations and ranges."""
+    return fetch(store, _RECORDS, attempt_id=attempt_id).dicts()
+
+
+def environment(store: Reads, environment_id: int) -> dict[str, Value] | None:
+    """One host and software stack."""
+    found = fetch(store, _ENVIRONMENT, environment_id=environment_id).dicts()
+    return found[0] if found else None
