@@ -1,0 +1,45 @@
+"""Does the largest cell of the shipped full sweep fit into this host's RAM once it is pinned?"""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+
+from orchestrator.doctor.devices import Driver
+from orchestrator.doctor.finding import Finding, error, gigabytes, ok, warn
+from orchestrator.launch.devices import ram_bytes
+
+
+def largest_pinned_bytes() -> tuple[int, int]:
+    """Pinned bytes of all ranks and state bytes copied, for the cell of full.yaml that pins most on a host."""
+    from orchestrator.spec.bytes import predict
+    from orchestrator.spec.load import load_plan
+
+    with as_file(files("orchestrator") / "sweeps" / "full.yaml") as path:
+        plan = load_plan(path)
+    largest = (0, 0)
+    for cell in plan.cells:
+        prediction = predict(cell)
+        if prediction.pinned_bytes is None or prediction.copied_bytes is None:
+            continue
+        ranks = int(cell.values.get("num_gpus") or 1)
+        largest = max(largest, (prediction.pinned_bytes * ranks, prediction.copied_bytes * ranks))
+    return largest
+
+
+def check_pinned(driver: Driver | str) -> list[Finding]:
+    """Pinned buffers are rounded up to powers of two: say what that makes of the full sweep."""
+    if isinstance(driver, str) or not driver.devices:
+        return []
+    pinned, states = largest_pinned_bytes()
+    ram = ram_bytes()
+    message = (
+        f"pinned buffers are rounded up to powers of two: the largest cell of sweeps/full.yaml takes "
+        f"{gigabytes(pinned)} of host RAM for {gigabytes(states)} of state"
+    )
+    evidence = f"{gigabytes(ram)} of RAM for this process"
+    mend = "pin_backend: exact where torch can, or smaller cells: orch plan says which ones fit"
+    if pinned > ram:
+        return [error("pinned", message, evidence, mend)]
+    if pinned > ram // 2:
+        return [warn("pinned", message, evidence, mend)]
+    return [ok("pinned", message, evidence)]

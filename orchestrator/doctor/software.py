@@ -1,0 +1,162 @@
+"""What a job needs installed: torch, DeepSpeed, a compiler, and the ops that DeepSpeed builds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from orchestrator.doctor.devices import Driver
+from orchestrator.doctor.finding import Finding, Settings, error, ok, warn
+from orchestrator.launch.jitlocks import extensions_dirs, find_locks
+
+_OP = "fused_adam"
+
+
+def installed(package: str) -> str | None:
+    """The version of an installed distribution, without importing it; None if it is not there."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def check_versions(driver: Driver | str) -> list[Finding]:
+    """torch and deepspeed are there, new enough, and fit the driver."""
+    torch, deepspeed = installed("torch"), installed("deepspeed")
+    evidence = f"{sys.executable}, Python {sys.version.split()[0]}"
+    if torch is None or deepspeed is None:
+        absent = " and ".join(n for n, v in (("torch", torch), ("deepspeed", deepspeed)) if v is None)
+        message = f"{absent} not installed: planning and reporting work, jobs cannot run here"
+        return [error("versions", message, evidence, "pip install 'offload-orch[worker]'")]
+    findings = [ok("versions", f"torch {torch} · deepspeed {deepspeed}", evidence)]
+    if _numbers(deepspeed) < (0, 17, 6):
+        message = f"deepspeed {deepspeed} cannot offload the states of ZeRO-1 and ZeRO-2 (0.17.6 can)"
+        findings.append(warn("versions", message, mend="pip install 'deepspeed>=0.17.6'"))
+    cuda = re.search(r"\+cu(\d+)(\d)$", torch)
+    if isinstance(driver, Driver) and driver.devices:
+        if cuda and (int(cuda[1]), int(cuda[2])) > driver.cuda and int(cuda[1]) > driver.cuda[0]:
+            message = (
+                f"torch is built for CUDA {cuda[1]}.{cuda[2]}, the driver stops at {_dotted(driver.cuda)}"
+            )
+            mend = "update the driver, or install a torch built for an older CUDA"
+            findings.append(error("versions", message, f"driver {driver.version}", mend))
+        if "+cpu" in torch:
+            message = "torch is built for the CPU only: the GPUs of this host are not used"
+            findings.append(error("versions", message, f"torch {torch}", "pip install a CUDA build of torch"))
+    return findings
+
+
+def check_build(settings: Settings, driver: Driver | str) -> list[Finding]:
+    """FusedAdam is built or can be built."""
+    has_gpu = isinstance(driver, Driver) and bool(driver.devices)
+    built = _built_op(settings)
+    if built is not None:
+        return [ok("build", "DeepSpeed's ops are built", str(built)), *_arch_list(settings, has_gpu)]
+    missing = list(_missing_tools(settings, has_gpu))
+    if missing:
+        return [*missing, *_arch_list(settings, has_gpu)]
+    message = (
+        "DeepSpeed's ops are not built yet: the first sweep does it (1 to 2 min), before anything is timed"
+    )
+    folder = " or ".join(map(str, extensions_dirs(settings.environ))) or "no extension folder yet"
+    return [ok("build", message, folder), *_arch_list(settings, has_gpu), *_cuda_mismatch(settings, has_gpu)]
+
+
+def _built_op(settings: Settings) -> Path | None:
+    for folder in extensions_dirs(settings.environ):
+        for path in folder.glob(f"{_OP}/{_OP}*.so"):
+            return path
+    return None
+
+
+def _missing_tools(settings: Settings, has_gpu: bool) -> Iterator[Finding]:
+    path = settings.environ.get("PATH")
+    compiler = settings.environ.get("CXX", "c++")
+    if not (shutil.which(compiler, path=path) or shutil.which("g++", path=path)):
+        message = "no C++ compiler: DeepSpeed cannot build FusedAdam, ZeRO-3 jobs fail"
+        yield error("compiler", message, f"neither {compiler} nor g++ on PATH", "apt-get install g++")
+    if installed("ninja") is None and not shutil.which("ninja", path=path):
+        message = "no ninja: torch cannot build DeepSpeed's ops"
+        yield error("compiler", message, "PATH and Python packages", "pip install ninja")
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    if not header.exists():
+        message = "Python's headers are missing: DeepSpeed's ops cannot be built"
+        yield error("compiler", message, f"no {header}", f"apt-get install python{_python()}-dev")
+    if has_gpu and _nvcc(settings) is None:
+        message = "no nvcc: FusedAdam cannot be built, ZeRO-3 jobs fail; ZeRO-1 and 2 run with optimizer: torch_adam"
+        mend = "install the CUDA toolkit of torch's CUDA version and set CUDA_HOME"
+        yield error("compiler", message, "neither in CUDA_HOME nor /usr/local/cuda nor on PATH", mend)
+
+
+def _nvcc(settings: Settings) -> str | None:
+    home = settings.environ.get("CUDA_HOME") or settings.environ.get("CUDA_PATH") or "/usr/local/cuda"
+    inside = Path(home) / "bin" / "nvcc"
+    return str(inside) if inside.exists() else shutil.which("nvcc", path=settings.environ.get("PATH"))
+
+
+def _cuda_mismatch(settings: Settings, has_gpu: bool) -> Iterator[Finding]:
+    """DeepSpeed refuses to build with an nvcc of another major version than torch's CUDA."""
+    nvcc = _nvcc(settings) if has_gpu else None
+    wanted = re.search(r"\+cu(\d+)(\d)$", installed("torch") or "")
+    if nvcc is None or wanted is None or settings.environ.get("DS_SKIP_CUDA_CHECK") == "1":
+        return
+    try:
+        said = subprocess.run(
+            [nvcc, "--version"], capture_output=True, text=True, timeout=20, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    found = re.search(r"release (\d+)\.(\d+)", said)
+    if found and found[1] != wanted[1]:
+        message = f"nvcc is CUDA {found[1]}.{found[2]}, torch is CUDA {wanted[1]}.{wanted[2]}: DeepSpeed refuses to build"
+        yield error("compiler", message, nvcc, f"export CUDA_HOME=/usr/local/cuda-{wanted[1]}.{wanted[2]}")
+
+
+def _arch_list(settings: Settings, has_gpu: bool) -> Iterator[Finding]:
+    """DeepSpeed's builder reads ``9.0a`` as two integers and crashes."""
+    text = settings.environ.get("TORCH_CUDA_ARCH_LIST", "")
+    bad = [part for part in re.split(r"[;\s]+", text) if re.search(r"\d[a-z]+(\+|$)", part)]
+    if bad:
+        plain = re.sub(r"(\d)[a-z]+", r"\1", text)
+        bad_minor = re.sub(r".*\.", "", bad[0]).removesuffix("+PTX")
+        message = (
+            f"TORCH_CUDA_ARCH_LIST={text} makes DeepSpeed's builder crash (invalid literal '{bad_minor}')"
+        )
+        finding = warn if not has_gpu else error
+        yield finding("arch", message, "environment", f'export TORCH_CUDA_ARCH_LIST="{plain}"')
+
+
+def check_locks(settings: Settings) -> list[Finding]:
+    """No lock of a dead build: every job would wait for it for ever."""
+    findings = []
+    for lock in find_locks(settings.environ, settings.proc):
+        age = f"{lock.age_s / 3600:.1f} h" if lock.age_s >= 3600 else f"{lock.age_s / 60:.0f} min"
+        if lock.is_stale:
+            message = f"stale build lock of {lock.op}, owner is gone ({age} old): every job would hang"
+            findings.append(error("stale-lock", message, str(lock.path), "orch doctor --fix stale-lock"))
+        elif lock.holder_pid is None:
+            message = f"build lock of {lock.op}, {age} old; its owner cannot be seen from here"
+            mend = f"if no build of that user runs on any host: rm {lock.path}"
+            findings.append(warn("stale-lock", message, str(lock.path), mend))
+        else:
+            message = f"{lock.op} is being built now by process {lock.holder_pid} ({age})"
+            findings.append(ok("stale-lock", message, str(lock.path)))
+    return findings
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text.split("+")[0])[:3])
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
+
+
+def _python() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
