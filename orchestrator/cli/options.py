@@ -16,32 +16,13 @@ Command = TypeVar("Command", bound=AnyFunction)
 DEFAULT_DB = "sqlite:///orch.db"
 
 
-def database_url(text: str) -> str:
-    """``text`` as a database URL: a plain path means SQLite; ``postgres://`` is ``postgresql://``.
-
-    Raises:
-        click.BadParameter: the scheme is neither SQLite's nor PostgreSQL's.
-    """
-    scheme, separator, rest = text.partition("://")
-    if not separator:
-        return f"sqlite:///{text}"
-    if scheme in ("postgres", "postgresql"):
-        return f"postgresql://{rest}"
-    if scheme.split("+")[0] not in ("sqlite", "postgresql"):
-        raise click.BadParameter(
-            f"{scheme}:// is not a database that orch knows; use a file name or postgresql://user@host/name"
-        )
-    return text
-
-
 def db_option(command: Command) -> Command:
-    """``--db``, passed as ``db``: a URL."""
+    """``--db``, passed as ``db``: a file name or a URL, for ``open_store``."""
     return click.option(
         "--db",
         metavar="FILE|URL",
         envvar="ORCH_DB",
         default=DEFAULT_DB,
-        callback=lambda _ctx, _param, text: database_url(text),
         help="Results database: a SQLite file or postgresql://user@host/name; else $ORCH_DB, else orch.db.",
     )(command)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.doctor.finding import Finding, Settings, error, gigabytes, ok, warn
+from orchestrator.doctor.finding import Finding, Settings, error, size, ok, warn
 from orchestrator.launch.devices import Device, DeviceUse, all_devices, use_of
 
 _IDLE_BYTES = 1_000_000_000
@@ -89,7 +89,7 @@ def check_devices(settings: Settings, driver: Driver | str) -> list[Finding]:
     if not driver.devices:
         return [warn("devices", "a driver but no device", f"driver {driver.version}")]
     counted = Counter((device.name, device.total_bytes) for device in driver.devices)
-    names = " + ".join(f"{n} × {name} ({gigabytes(total)})" for (name, total), n in counted.items())
+    names = " + ".join(f"{n} × {name} ({size(total)})" for (name, total), n in counted.items())
     links = sorted({f"PCIe gen {link.generation} ×{link.width}" for link in driver.links.values()})
     nodes = sorted({str(device.numa_node) for device in driver.devices if device.numa_node is not None})
     numa = f" · NUMA {','.join(nodes)}" if nodes else ""
@@ -135,7 +135,7 @@ def _busy(driver: Driver) -> Iterator[Finding]:
         use = driver.uses.get(device.uuid)
         if use is None:
             continue
-        used = f"{gigabytes(use.used_bytes)} of {gigabytes(device.total_bytes)}"
+        used = f"{size(use.used_bytes)} of {size(device.total_bytes)}"
         pids = ",".join(map(str, use.pids))
         if use.pids:
             message = f"GPU {device.index} is in use by other processes ({used}): timings will not hold"

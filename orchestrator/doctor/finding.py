@@ -63,6 +63,6 @@ class Settings:
     sys: Path = Path("/sys")
 
 
-def gigabytes(size_bytes: float) -> str:
-    """``size_bytes`` in 10^9 bytes, for a message."""
-    return f"{size_bytes / 1e9:.1f} GB"
+def size(size_bytes: float) -> str:
+    """``size_bytes`` for a message, in 10^9 or 10^6 bytes."""
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.1f} MB"

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from orchestrator.doctor.devices import Driver
-from orchestrator.doctor.finding import Finding, Settings, error, gigabytes, ok, warn
+from orchestrator.doctor.finding import Finding, Settings, error, size, ok, warn
 from orchestrator.launch.ports import is_free, port_range
 
 _SAMPLED_PORTS = 64
@@ -65,10 +65,10 @@ def check_disk(folder: Path) -> list[Finding]:
     free = shutil.disk_usage(folder).free
     mend = "free some space, or choose another place with --db"
     if free < _FULL_DISK_BYTES:
-        message = f"{folder} has {gigabytes(free)} left: results cannot be recorded"
+        message = f"{folder} has {size(free)} left: results cannot be recorded"
         return [error("disk", message, "statvfs", mend)]
     if free < _LOW_DISK_BYTES:
-        return [warn("disk", f"{folder} has only {gigabytes(free)} left", "statvfs", mend)]
+        return [warn("disk", f"{folder} has only {size(free)} left", "statvfs", mend)]
     if not os.access(folder, os.W_OK):
         return [error("disk", f"{folder} is not writable", "access", "choose another place with --db")]
-    return [ok("disk", f"{gigabytes(free)} free for results in {folder}", "statvfs")]
+    return [ok("disk", f"{size(free)} free for results in {folder}", "statvfs")]

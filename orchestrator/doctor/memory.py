@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from orchestrator.doctor.devices import Driver
-from orchestrator.doctor.finding import Finding, Settings, gigabytes, ok, warn
+from orchestrator.doctor.finding import Finding, Settings, size, ok, warn
 from orchestrator.launch.devices import ram_bytes
 from orchestrator.launch.jitlocks import holders_of
 
@@ -25,9 +25,9 @@ _SMALL_SHM_BYTES = 1_000_000_000
 def check_memory(settings: Settings, driver: Driver | str) -> list[Finding]:
     """RAM, the container's limit, locked memory and the size of /dev/shm."""
     total, limit = psutil.virtual_memory().total, ram_bytes()
-    findings = [ok("memory", f"{gigabytes(total)} of RAM", "MemTotal")]
+    findings = [ok("memory", f"{size(total)} of RAM", "MemTotal")]
     if limit < total:
-        message = f"the container may use {gigabytes(limit)} of the {gigabytes(total)} of RAM, pinned memory included"
+        message = f"the container may use {size(limit)} of {size(total)}, pinned memory included"
         findings.append(
             warn("memory", message, "memory limit of the control group", "raise the container's limit")
         )
@@ -40,16 +40,14 @@ def _locked(has_gpu: bool) -> Iterator[Finding]:
     if soft == resource.RLIM_INFINITY:
         yield ok("locked-memory", "locked memory is unlimited", "ulimit -l")
         return
-    message = (
-        f"ulimit -l is {gigabytes(soft)}: registering memory with InfiniBand or GPUDirect fails beyond it"
-    )
+    message = f"ulimit -l is {size(soft)}: InfiniBand and GPUDirect cannot register more"
     can_raise = hard == resource.RLIM_INFINITY
     mend = "ulimit -l unlimited" if can_raise else "docker run --ulimit memlock=-1, or memlock in limits.conf"
     # CUDA's own pinning does not count against the limit, so one host without such a fabric is fine.
     yield (
         warn("locked-memory", message, "ulimit -l", mend)
         if has_gpu
-        else ok("locked-memory", f"ulimit -l is {gigabytes(soft)}; nothing is pinned on a CPU", "ulimit -l")
+        else ok("locked-memory", f"ulimit -l is {size(soft)}; nothing is pinned on a CPU", "ulimit -l")
     )
 
 
@@ -60,12 +58,10 @@ def _shared_memory_size(settings: Settings, driver: Driver | str) -> Iterator[Fi
     usage = shutil.disk_usage(settings.shared_memory)
     many = isinstance(driver, Driver) and len(driver.devices) > 1
     if usage.total < _SMALL_SHM_BYTES and many:
-        message = (
-            f"{settings.shared_memory} has only {gigabytes(usage.total)}: NCCL may run out with several ranks"
-        )
+        message = f"{settings.shared_memory} has only {size(usage.total)}: several ranks may run out"
         yield warn("shared-memory", message, "statvfs", "docker run --shm-size=8g")
     elif usage.free < usage.total // 20:
-        message = f"{settings.shared_memory} is nearly full ({gigabytes(usage.free)} left)"
+        message = f"{settings.shared_memory} is nearly full ({size(usage.free)} left)"
         yield warn("shared-memory", message, "statvfs", f"ls -lS {settings.shared_memory}")
 
 
@@ -87,7 +83,7 @@ def check_leftovers(settings: Settings) -> list[Finding]:
     leftovers = find_leftovers(settings)
     if not leftovers:
         return []
-    size = sum(path.stat().st_size for path in leftovers)
-    message = f"{len(leftovers)} shared-memory files of dead jobs hold {gigabytes(size)} of RAM"
+    held_bytes = sum(path.stat().st_size for path in leftovers)
+    message = f"{len(leftovers)} shared-memory files of dead jobs hold {size(held_bytes)} of RAM"
     evidence = ", ".join(str(path) for path in leftovers[:3]) + (", …" if len(leftovers) > 3 else "")
     return [warn("leftovers", message, evidence, "orch doctor --fix leftovers")]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib.resources import as_file, files
 
 from orchestrator.doctor.devices import Driver
-from orchestrator.doctor.finding import Finding, error, gigabytes, ok, warn
+from orchestrator.doctor.finding import Finding, error, size, ok, warn
 from orchestrator.launch.devices import ram_bytes
 
 
 def largest_pinned_bytes() -> tuple[int, int]:
-    """Pinned bytes of all ranks and state bytes copied, for the cell of full.yaml that pins most on a host."""
+    """Pinned and copied bytes of a host's ranks, for the cell of full.yaml that pins most."""
     from orchestrator.spec.bytes import predict
     from orchestrator.spec.load import load_plan
 
@@ -34,9 +34,9 @@ def check_pinned(driver: Driver | str) -> list[Finding]:
     ram = ram_bytes()
     message = (
         f"pinned buffers are rounded up to powers of two: the largest cell of sweeps/full.yaml takes "
-        f"{gigabytes(pinned)} of host RAM for {gigabytes(states)} of state"
+        f"{size(pinned)} of host RAM for {size(states)} of state"
     )
-    evidence = f"{gigabytes(ram)} of RAM for this process"
+    evidence = f"{size(ram)} of RAM for this process"
     mend = "pin_backend: exact where torch can, or smaller cells: orch plan says which ones fit"
     if pinned > ram:
         return [error("pinned", message, evidence, mend)]

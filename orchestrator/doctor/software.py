@@ -57,13 +57,11 @@ def check_build(settings: Settings, driver: Driver | str) -> list[Finding]:
     has_gpu = isinstance(driver, Driver) and bool(driver.devices)
     built = _built_op(settings)
     if built is not None:
-        return [ok("build", "DeepSpeed's ops are built", str(built)), *_arch_list(settings, has_gpu)]
+        return [ok("build", "ops built", str(built)), *_arch_list(settings, has_gpu)]
     missing = list(_missing_tools(settings, has_gpu))
     if missing:
         return [*missing, *_arch_list(settings, has_gpu)]
-    message = (
-        "DeepSpeed's ops are not built yet: the first sweep does it (1 to 2 min), before anything is timed"
-    )
+    message = "ops not built yet: the first sweep builds them before it times anything"
     folder = " or ".join(map(str, extensions_dirs(settings.environ))) or "no extension folder yet"
     return [ok("build", message, folder), *_arch_list(settings, has_gpu), *_cuda_mismatch(settings, has_gpu)]
 
@@ -89,7 +87,7 @@ def _missing_tools(settings: Settings, has_gpu: bool) -> Iterator[Finding]:
         message = "Python's headers are missing: DeepSpeed's ops cannot be built"
         yield error("compiler", message, f"no {header}", f"apt-get install python{_python()}-dev")
     if has_gpu and _nvcc(settings) is None:
-        message = "no nvcc: FusedAdam cannot be built, ZeRO-3 jobs fail; ZeRO-1 and 2 run with optimizer: torch_adam"
+        message = "no nvcc: FusedAdam cannot be built; only ZeRO-1 and 2 with optimizer: torch_adam run"
         mend = "install the CUDA toolkit of torch's CUDA version and set CUDA_HOME"
         yield error("compiler", message, "neither in CUDA_HOME nor /usr/local/cuda nor on PATH", mend)
 
@@ -114,8 +112,9 @@ def _cuda_mismatch(settings: Settings, has_gpu: bool) -> Iterator[Finding]:
         return
     found = re.search(r"release (\d+)\.(\d+)", said)
     if found and found[1] != wanted[1]:
-        message = f"nvcc is CUDA {found[1]}.{found[2]}, torch is CUDA {wanted[1]}.{wanted[2]}: DeepSpeed refuses to build"
-        yield error("compiler", message, nvcc, f"export CUDA_HOME=/usr/local/cuda-{wanted[1]}.{wanted[2]}")
+        have, need = f"{found[1]}.{found[2]}", f"{wanted[1]}.{wanted[2]}"
+        message = f"nvcc is CUDA {have}, torch is CUDA {need}: DeepSpeed refuses to build"
+        yield error("compiler", message, nvcc, f"export CUDA_HOME=/usr/local/cuda-{need}")
 
 
 def _arch_list(settings: Settings, has_gpu: bool) -> Iterator[Finding]:
