@@ -1,0 +1,89 @@
+"""The processes of this supervisor: the only place that starts and reaps them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+
+from orchestrator.launch.loop import Loop
+from orchestrator.launch.processes import children_of_self
+
+OnExit = Callable[[int | None], None]
+"""Gets ``os.waitstatus_to_exitcode`` of the end (negative: a signal), or None if nobody saw it."""
+
+
+class Children:
+    """Every process that this one answers for: those it started, those a fork server forked for it."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._on_exit: dict[int, OnExit] = {}
+        self._popen: dict[int, subprocess.Popen[bytes]] = {}
+        self._on_stray: list[Callable[[], None]] = []
+        self._loop = loop
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: loop.post(self.reap))
+
+    def spawn(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        folder: str,
+        output: int | None,
+        on_exit: OnExit,
+        pass_descriptors: Sequence[int] = (),
+    ) -> int:
+        """Start a command in a session of its own; its output goes to a descriptor. OSError as usual."""
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            pass_fds=pass_descriptors,
+        )
+        self._popen[process.pid] = process
+        self._on_exit[process.pid] = on_exit
+        return process.pid
+
+    def adopt(self, pid: int, on_exit: OnExit) -> None:
+        """Answer for a process that a fork server has forked."""
+        self._on_exit[pid] = on_exit
+
+    def ended(self, pid: int, code: int | None) -> None:
+        """A fork server says how its child ended."""
+        on_exit = self._on_exit.pop(pid, None)
+        if on_exit is not None:
+            on_exit(code)
+
+    def strays(self) -> list[int]:
+        """Orphans that became this process's children: what the ranks have left behind."""
+        return [pid for pid in children_of_self() if pid not in self._on_exit]
+
+    def on_stray_reaped(self, callback: Callable[[], None]) -> None:
+        """Call back once, when the next stray has been reaped."""
+        self._on_stray.append(callback)
+
+    def reap(self) -> None:
+        """Take in every child that has ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            process = self._popen.pop(pid, None)
+            if process is not None:
+                # Popen must not wait for a pid that is reaped and may be another's soon.
+                process.returncode = code
+            if pid in self._on_exit:
+                self.ended(pid, code)
+            else:
+                callbacks, self._on_stray = self._on_stray, []
+                for callback in callbacks:
+                    callback()
