@@ -12,9 +12,21 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _STATUS_STYLES = {
-    "ok": "green", "same": "dim", "better": "green", "failed": "red", "timeout": "red", "oom_gpu": "red",
-    "oom_host": "red", "lost": "red", "worse": "red", "error": "red", "running": "cyan",
-    "skipped": "yellow", "cancelled": "yellow", "inconclusive": "yellow", "warn": "yellow",
+    "ok": "green",
+    "same": "dim",
+    "better": "green",
+    "failed": "red",
+    "timeout": "red",
+    "oom_gpu": "red",
+    "oom_host": "red",
+    "lost": "red",
+    "worse": "red",
+    "error": "red",
+    "running": "cyan",
+    "skipped": "yellow",
+    "cancelled": "yellow",
+    "inconclusive": "yellow",
+    "warn": "yellow",
 }
 
 
@@ -62,9 +74,7 @@ def _table(names: Sequence[str], texts: Sequence[Sequence[str]], right: set[int]
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for number, name in enumerate(names):
-        table.add_column(
-            Text(heading(name)), justify="right" if number in right else "left", overflow="fold"
-        )
+        table.add_column(Text(heading(name)), justify="right" if number in right else "left", overflow="fold")
     for row in texts:
         table.add_row(*(Text(text, style=_STATUS_STYLES.get(text, "")) for text in row))
     return table

@@ -130,8 +130,18 @@ def json_value(value: Scalar) -> Scalar:
 
 
 _MARKDOWN = str.maketrans(
-    {"\\": "\\\\", "|": "\\|", "`": "\\`", "*": "\\*", "<": "&lt;", ">": "&gt;", "&": "&amp;", "[": "\\[",
-     "]": "\\]", "~": "\\~"}
+    {
+        "\\": "\\\\",
+        "|": "\\|",
+        "`": "\\`",
+        "*": "\\*",
+        "<": "&lt;",
+        ">": "&gt;",
+        "&": "&amp;",
+        "[": "\\[",
+        "]": "\\]",
+        "~": "\\~",
+    }
 )
 
 
@@ -146,7 +156,8 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        character if character == "\n" or not unicodedata.category(character).startswith(("C", "Zl", "Zp"))
+        character
+        if character == "\n" or not unicodedata.category(character).startswith(("C", "Zl", "Zp"))
         else character.encode("unicode_escape").decode("ascii")
         for character in text
     )

@@ -6,11 +6,9 @@ Every query is a constant; values are bound. Both databases run the same text.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.axes import AXES, AxisType
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
 Value = bool | int | float | str | None
 Parameter = int | float | str | bool | None
+T = TypeVar("T")
 
 _FLAGS = (
     "in_spec is_valid states_intact devices_ok bytes_match overlapped is_warmup is_cold is_instrumented "
@@ -32,8 +31,8 @@ BOOLEAN_COLUMNS = frozenset(_FLAGS.split()) | {a.name for a in AXES if a.type is
 class Reads(Protocol):
     """What of the store is needed here."""
 
-    def read(self) -> AbstractContextManager[Connection]:
-        """A connection in a read-only transaction."""
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """What ``work`` makes of a connection in a transaction that only reads."""
         ...
 
 
@@ -65,11 +64,12 @@ def fetch(store: Reads, query: str, **parameters: Parameter) -> Rows:
     """Run one of the constants below and return everything it gives."""
     from sqlalchemy import text
 
-    with store.read() as connection:
+    def work(connection: Connection) -> Rows:
         result = connection.execute(text(query), parameters)
-        columns = tuple(result.keys())
-        rows = [tuple(row) for row in result]
-    return Rows(columns, _with_booleans(columns, rows))
+        columns = tuple(str(name) for name in result.keys())  # noqa: SIM118
+        return Rows(columns, _with_booleans(columns, [tuple(row) for row in result]))
+
+    return store.read(work)
 
 
 def _with_booleans(columns: Sequence[str], rows: list[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
@@ -103,8 +103,14 @@ def find_sweep(store: Reads, name: str | None) -> SweepRef:
         SpecError: there is none, with the names there are.
     """
     sweeps = [
-        SweepRef(int(str(s["sweep_id"])), str(s["name"]), str(s["created_at"]), str(s["updated_at"]),
-                 bool(s["cancel_requested"]), None if s["owner"] is None else str(s["owner"]))
+        SweepRef(
+            int(str(s["sweep_id"])),
+            str(s["name"]),
+            str(s["created_at"]),
+            str(s["updated_at"]),
+            bool(s["cancel_requested"]),
+            None if s["owner"] is None else str(s["owner"]),
+        )
         for s in fetch(store, _SWEEPS).dicts()
     ]
     if not sweeps:
@@ -127,34 +133,27 @@ def job_rows(store: Reads, sweep_id: int) -> Rows:
 _ITERATIONS = """
 SELECT j.cell, j.job_id, j.repeat, a.number AS attempt, a.status AS attempt_status, i.*
 FROM iteration i JOIN attempt a ON a.attempt_id = i.attempt_id JOIN job j ON j.job_id = a.job_id
-WHERE j.sweep_id = :sweep_id
-ORDER BY j.position, j.job_id, a.number, i.rank, i.iteration
+WHERE j.sweep_id = :sweep_id AND j.job_id BETWEEN :first AND :last
+ORDER BY j.job_id, a.number, i.rank, i.iteration
 """
+_JOB_IDS = "SELECT job_id FROM job WHERE sweep_id = :sweep_id ORDER BY job_id"
 
 
-@cache
-def _float_names() -> frozenset[str]:
-    return frozenset({"loss", "step_s", "offload_s", "reload_s"})
-
-
-def iteration_rows(store: Reads, sweep_id: int, chunk: int = 5000) -> tuple[tuple[str, ...], Iterator[tuple[Value, ...]]]:
-    """Every measured iteration of every rank and attempt, streamed; a NaN named in ``nonfinite`` is NaN again."""
-    from sqlalchemy import text
+def iteration_rows(
+    store: Reads, sweep_id: int, block: int = 200
+) -> tuple[tuple[str, ...], Iterator[tuple[Value, ...]]]:
+    """Every iteration of every rank and attempt, read in blocks of jobs; a NaN is NaN again."""
+    ids = [int(str(row[0])) for row in fetch(store, _JOB_IDS, sweep_id=sweep_id).values]
+    columns = fetch(store, _ITERATIONS, sweep_id=sweep_id, first=0, last=-1).columns
 
     def stream() -> Iterator[tuple[Value, ...]]:
-        with store.read() as connection:
-            result = connection.execution_options(stream_results=True).execute(
-                text(_ITERATIONS), {"sweep_id": sweep_id}
-            )
-            columns = tuple(result.keys())
-            yield columns
-            for block in result.partitions(chunk):
-                for row in _with_booleans(columns, [tuple(row) for row in block]):
-                    yield with_nonfinite(columns, row)
+        for start in range(0, len(ids), block):
+            last = ids[min(start + block, len(ids)) - 1]
+            rows = fetch(store, _ITERATIONS, sweep_id=sweep_id, first=ids[start], last=last)
+            for row in rows.values:
+                yield with_nonfinite(columns, row)
 
-    rows = stream()
-    columns = next(rows)
-    return tuple(str(name) for name in columns), rows
+    return columns, stream()
 
 
 def with_nonfinite(columns: Sequence[str], row: tuple[Value, ...]) -> tuple[Value, ...]:

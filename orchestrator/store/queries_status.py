@@ -5,12 +5,15 @@ from __future__ import annotations
 from orchestrator.errors import SpecError
 from orchestrator.store.queries_report import Reads, Value, fetch
 
-_COUNTS = "SELECT status, COUNT(*) AS jobs FROM job WHERE sweep_id = :sweep_id GROUP BY status ORDER BY status"
+_COUNTS = """
+SELECT status, COUNT(*) AS jobs FROM job WHERE sweep_id = :sweep_id GROUP BY status ORDER BY status
+"""
 
 
 def status_counts(store: Reads, sweep_id: int) -> dict[str, int]:
     """Jobs of the sweep by status; a status without jobs is left out."""
-    return {str(row["status"]): int(str(row["jobs"])) for row in fetch(store, _COUNTS, sweep_id=sweep_id).dicts()}
+    found = fetch(store, _COUNTS, sweep_id=sweep_id).dicts()
+    return {str(row["status"]): int(str(row["jobs"])) for row in found}
 
 
 _RUNNING = """
@@ -28,7 +31,8 @@ def running_attempts(store: Reads, sweep_id: int) -> list[dict[str, Value]]:
 
 
 _TROUBLE = """
-SELECT j.job_id, j.cell, j.repeat, j.status, a.failure_kind, COALESCE(a.message, j.reason) AS reason, a.ended_at
+SELECT j.job_id, j.cell, j.repeat, j.status, a.failure_kind, COALESCE(a.message, j.reason) AS reason,
+       a.ended_at
 FROM job j LEFT JOIN attempt a ON a.job_id = j.job_id
     AND a.number = (SELECT MAX(b.number) FROM attempt b WHERE b.job_id = j.job_id)
 WHERE j.sweep_id = :sweep_id AND j.status IN ('failed', 'timeout', 'oom_gpu', 'oom_host', 'lost', 'skipped')
@@ -67,8 +71,11 @@ def find_job_id(store: Reads, text: str) -> int:
     if repeat:
         rows = [row for row in rows if str(row["repeat"]) == repeat]
     if not rows:
-        raise SpecError(f"there is no job '{text}' in this database", "",
-                        "a job is named by its id, the start of its uid, CELL or CELL/REPEAT")
+        raise SpecError(
+            f"there is no job '{text}' in this database",
+            "",
+            "a job is named by its id, the start of its uid, CELL or CELL/REPEAT",
+        )
     rows = [row for row in rows if row["sweep"] == rows[0]["sweep"]]
     if len({row["cell"] for row in rows}) > 1:
         some = ", ".join(f"{str(row['cell'])[3:9]}/{row['repeat']}" for row in rows[:6])

@@ -1,0 +1,102 @@
+"""The report's first lines: the best setting, and what a reader should know before believing a figure.
+
+Everything here is derived from the sweep's own rows. A thing that does not show in them is not said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from orchestrator.analysis import findings
+from orchestrator.analysis.jobs import SETTINGS, Job, JobSet, Value, setting_text
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The setting with the shortest offload + reload for one question in one environment."""
+
+    setting: str
+    environment_id: int | None
+    jobs: int
+    offload_s: float
+    reload_s: float
+    copied_bytes: float | None
+    freed_bytes: float | None
+    pinned_bytes: float | None
+    offload_link_share: float | None
+    reload_link_share: float | None
+    question: tuple[tuple[str, Value], ...]
+    """The axes that make up the question, where the sweep varies them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the sweep says, best first; ``things`` are (kind, sentence)."""
+
+    best: tuple[Best, ...]
+    things: tuple[tuple[str, str], ...]
+
+    @property
+    def largest(self) -> tuple[Best, ...]:
+        """In each environment the best setting for the largest copy."""
+        chosen: dict[int | None, Best] = {}
+        for best in self.best:
+            other = chosen.get(best.environment_id)
+            if other is None or (best.copied_bytes or 0) > (other.copied_bytes or 0):
+                chosen[best.environment_id] = best
+        return tuple(chosen.values())
+
+
+def answer(jobs: JobSet) -> Answers:
+    """The best settings over the valid jobs, and the things to know over all."""
+    checks: Sequence[Callable[[JobSet], list[tuple[str, str]]]] = findings.CHECKS
+    return Answers(best_settings(jobs), tuple(thing for check in checks for thing in check(jobs)))
+
+
+def best_settings(jobs: JobSet) -> tuple[Best, ...]:
+    """For each question and environment the best setting, as the view ``best_setting`` defines it."""
+    valid = [job for job in jobs.measured if job.is_valid and job.number("reload_s_median") is not None]
+    asked = [name for name in jobs.varying(valid) if name not in SETTINGS]
+    questions: dict[tuple[Value, ...], dict[tuple[Value, ...], list[Job]]] = {}
+    for job in valid:
+        question = (job.values.get("environment_id"), *(job.values.get(name) for name in asked))
+        setting = tuple(job.values.get(name) for name in SETTINGS)
+        questions.setdefault(question, {}).setdefault(setting, []).append(job)
+    found = []
+    for question, settings in questions.items():
+        members = min(settings.values(), key=_asleep_and_awake)
+        found.append(_best(members, question, asked))
+    return tuple(found)
+
+
+def _asleep_and_awake(members: Sequence[Job]) -> float:
+    return _median(members, "offload_s_median", 0.0) + _median(members, "reload_s_median", 0.0)
+
+
+def _median(members: Sequence[Job], column: str, missing: float) -> float:
+    values = [value for job in members if (value := job.number(column)) is not None]
+    return median(values) if values else missing
+
+
+def _maybe(members: Sequence[Job], column: str) -> float | None:
+    values = [value for job in members if (value := job.number(column)) is not None]
+    return median(values) if values else None
+
+
+def _best(members: Sequence[Job], question: tuple[Value, ...], asked: Sequence[str]) -> Best:
+    environment = question[0]
+    return Best(
+        setting=setting_text(members[0]),
+        environment_id=environment if isinstance(environment, int) else None,
+        jobs=len(members),
+        offload_s=_median(members, "offload_s_median", 0.0),
+        reload_s=_median(members, "reload_s_median", 0.0),
+        copied_bytes=_maybe(members, "copied_bytes"),
+        freed_bytes=_maybe(members, "freed_bytes"),
+        pinned_bytes=_maybe(members, "pinned_bytes"),
+        offload_link_share=_maybe(members, "offload_link_share"),
+        reload_link_share=_maybe(members, "reload_link_share"),
+        question=tuple(zip(asked, question[1:], strict=True)),
+    )

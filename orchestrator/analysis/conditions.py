@@ -1,0 +1,105 @@
+"""``--where`` conditions: ``axis=value``, ``axis>=4096``, over the columns of a report's jobs.
+
+They are parsed here and compared in Python: nothing of them reaches SQL or ``eval``.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import SpecError
+
+Value = bool | int | float | str | None
+
+_CONDITION = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s*(!=|<=|>=|==|=|<|>)(.*)", re.DOTALL)
+_ORDER: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_WORDS: dict[str, Value] = {"true": True, "yes": True, "false": False, "no": False, "null": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One comparison of a column with a value, or with any of several."""
+
+    column: str
+    relation: str
+    texts: tuple[str, ...]
+
+    def holds(self, values: Mapping[str, Value]) -> bool:
+        """Whether the job's value satisfies it; a missing value satisfies only ``=null`` and ``!=x``."""
+        value = values.get(self.column)
+        if self.relation == "=":
+            return any(_equal(value, text) for text in self.texts)
+        if self.relation == "!=":
+            return not any(_equal(value, text) for text in self.texts)
+        if value is None or isinstance(value, bool):
+            return False
+        if isinstance(value, str):  # times are ISO-8601, so their order is that of the text
+            return _compare_text(value, self.relation, self.texts[0])
+        return _ORDER[self.relation](value, float(self.texts[0]))
+
+
+def parse_conditions(texts: Sequence[str], columns: Collection[str]) -> tuple[Condition, ...]:
+    """Conditions of which all must hold.
+
+    Raises:
+        SpecError: not a condition, an unknown column, or an order asked of a word.
+    """
+    return tuple(_parse(text, columns) for text in texts)
+
+
+def _parse(text: str, columns: Collection[str]) -> Condition:
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise SpecError(f"'{text}' is not a condition", "--where", "write axis=value, or one of != < <= > >=")
+    column, relation, value = match[1], match[2].replace("==", "="), match[3].strip()
+    if column not in columns:
+        raise SpecError(f"'{column}' is no column of a job", "--where", _nearest(column, columns))
+    if relation in _ORDER:
+        return Condition(column, relation, (value,) if _is_time(column) else (_number(text, value),))
+    return Condition(column, relation, tuple(part.strip() for part in value.split(",")))
+
+
+def _is_time(column: str) -> bool:
+    return column.endswith("_at")
+
+
+def _number(text: str, value: str) -> str:
+    try:
+        float(value)
+    except ValueError as e:
+        raise SpecError(f"'{text}' compares with '{value}', which is no number", "--where") from e
+    return value
+
+
+def _nearest(column: str, columns: Collection[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(column, list(columns), 3)
+    return f"did you mean {', '.join(near)}?" if near else "see: orch sql 'select * from job_summary limit 1'"
+
+
+def _equal(value: Value, text: str) -> bool:
+    word = text.lower()
+    if value is None:
+        return word in ("null", "")
+    if isinstance(value, bool):
+        return (word in _WORDS and _WORDS[word] is value) or word == str(int(value))
+    if isinstance(value, (int, float)):
+        try:
+            # Whole numbers are compared whole: 2**53 + 1 is no float.
+            return value == int(text) if text.lstrip("+-").isdigit() else float(value) == float(text)
+        except ValueError:
+            return False
+    return value == text
+
+
+def _compare_text(value: str, relation: str, text: str) -> bool:
+    return {"<": value < text, "<=": value <= text, ">": value > text, ">=": value >= text}[relation]

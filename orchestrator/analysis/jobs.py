@@ -1,0 +1,189 @@
+"""The jobs of a report: which there are, which of their axes vary, which flags they carry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.analysis.conditions import parse_conditions
+from orchestrator.spec.axes import AXES, AXIS_BY_NAME
+from orchestrator.store import queries_report as queries
+
+Value = bool | int | float | str | None
+
+DRIFT_LIMIT_SHARE = 0.05
+"""Probes around a job that differ by more than this put its figures in doubt."""
+
+SETTINGS = (
+    "pin_memory",
+    "pin_memory_then",
+    "non_blocking",
+    "reload_non_blocking",
+    "gc_freeze",
+    "pin_backend",
+    "numa",
+)
+"""Axes that somebody who wants to sleep and wake may choose; every other axis is part of the question."""
+
+_FIRST = (
+    "model",
+    "hidden_dim",
+    "nlayers",
+    "dtype",
+    "zero_stage",
+    "num_nodes",
+    "num_gpus",
+    "included_state",
+)
+AXIS_ORDER = tuple(dict.fromkeys((*_FIRST, *(a.name for a in AXES if a.is_size), *SETTINGS, *AXIS_BY_NAME)))
+"""Axes in the order in which a reader wants them: size, question, setting, the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: every column of ``job_summary``, and each ``ds``/``env`` entry as a column of its own."""
+
+    values: Mapping[str, Value]
+
+    @property
+    def cell6(self) -> str:
+        """The short form of its cell, as commands take it."""
+        return str(self.values["cell"]).removeprefix("v1:")[:6]
+
+    @property
+    def name(self) -> str:
+        """``CELL6/REPEAT``."""
+        return f"{self.cell6}/{self.values['repeat']}"
+
+    @property
+    def status(self) -> str:
+        """Its status."""
+        return str(self.values["status"])
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it ended well: its figures may be summarised."""
+        return self.status == "ok" and self.values.get("attempt_id") is not None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether no flag was raised: its figures may decide something."""
+        return bool(self.values.get("is_valid"))
+
+    def number(self, column: str) -> float | None:
+        """A numeric column; None if missing."""
+        value = self.values.get(column)
+        return float(value) if isinstance(value, (int, float)) else None
+
+    def flags(self) -> tuple[str, ...]:
+        """Why its figures are not to be taken at face value; empty if nothing was found."""
+        values, found = self.values, []
+        if values.get("overlapped"):
+            found.append("overlapped")
+        if values.get("states_intact") is False:
+            found.append("states changed")
+        if values.get("devices_ok") is False:
+            found.append("wrong device")
+        if values.get("bytes_match") is False:
+            found.append("bytes differ")
+        drift = self.number("probe_drift_share")
+        if drift is not None and abs(drift) > DRIFT_LIMIT_SHARE:
+            found.append("link drifted")
+        if values.get("in_spec") is False:
+            found.append("not in spec")
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSet:
+    """The jobs that a report is about, with what else it needs to know of the sweep."""
+
+    sweep: queries.SweepRef
+    jobs: tuple[Job, ...]
+    axes: tuple[str, ...]
+    """Every axis, dotted ``ds.`` and ``env.`` names included."""
+    columns: tuple[str, ...]
+    """Every column that a job has."""
+    environments: Mapping[int, Mapping[str, Value]]
+    where: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> tuple[Job, ...]:
+        """The jobs with figures."""
+        return tuple(job for job in self.jobs if job.is_measured)
+
+    def varying(self, jobs: Sequence[Job] | None = None) -> tuple[str, ...]:
+        """Axes with more than one value among these jobs; inactive counts as a value."""
+        chosen = self.jobs if jobs is None else jobs
+        return tuple(name for name in self.axes if len({job.values.get(name) for job in chosen}) > 1)
+
+    def on_cpu(self, job: Job) -> bool:
+        """Whether the job ran without a device, so that nothing can have left one."""
+        environment = job.values.get("environment_id")
+        known = self.environments.get(environment, {}) if isinstance(environment, int) else {}
+        return known.get("accelerator") == "cpu"
+
+
+def load_jobs(store: queries.Reads, sweep_name: str | None, where: Sequence[str] = ()) -> JobSet:
+    """Every job of the sweep (None = the latest) for which all conditions hold.
+
+    Raises:
+        SpecError: no such sweep, or a condition that cannot be read.
+    """
+    sweep = queries.find_sweep(store, sweep_name)
+    rows = queries.job_rows(store, sweep.sweep_id)
+    records = rows.dicts()
+    dotted = _open_nested(records)
+    columns = (*rows.columns, *dotted)
+    conditions = parse_conditions(where, frozenset(columns))
+    jobs = tuple(Job(r) for r in records if all(condition.holds(r) for condition in conditions))
+    known = {int(str(e["environment_id"])): e for e in queries.environments(store, sweep.sweep_id)}
+    return JobSet(sweep, jobs, (*AXIS_ORDER, *dotted), columns, known, tuple(where))
+
+
+def _open_nested(records: Iterable[dict[str, Value]]) -> tuple[str, ...]:
+    """Add each entry of the ``ds`` and ``env`` JSON to the records as a dotted column; return their names."""
+    names: dict[str, None] = {}
+    for record in records:
+        for column in ("ds", "env"):
+            text = record.get(column)
+            if text and text != "{}":
+                for name, value in _leaves(column, json.loads(str(text))):
+                    record[name] = value
+                    names[name] = None
+    return tuple(names)
+
+
+def _leaves(prefix: str, value: object) -> Iterable[tuple[str, Value]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{prefix}.{key}", inner)
+    elif value is None or isinstance(value, (bool, int, float, str)):
+        yield prefix, value
+    else:
+        yield prefix, json.dumps(value, sort_keys=True)
+
+
+def setting_text(job: Job, names: Sequence[str] = SETTINGS) -> str:
+    """The settings that are on, as a person says them: ``pin_memory, non_blocking``."""
+    words = []
+    for name in names:
+        value = job.values.get(name)
+        if value is True:
+            words.append(name)
+        elif isinstance(value, str) and value != AXIS_BY_NAME[name].default:
+            words.append(f"{name} {value}")
+        elif name == "pin_memory_then" and value is False:
+            words.append("pin_memory only at first")
+    return ", ".join(words) or "nothing pinned, all blocking"
+
+
+def axis_text(name: str, value: Value) -> str:
+    """``name value`` for a caption: a boolean by yes or no, an inactive axis by that word."""
+    if value is None:
+        axis = AXIS_BY_NAME.get(name)
+        return f"{name} default" if axis is not None and axis.default is None else f"{name} inactive"
+    if isinstance(value, bool):
+        return f"{name} {'yes' if value else 'no'}"
+    return f"{name} {value}"
