@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
+from click.utils import PacifyFlushWrapper
 
 from orchestrator import __version__
 from orchestrator.errors import OrchError
@@ -91,13 +92,29 @@ def _run(call: Any) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader has left (`orch report | head`). Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Met by the flush above. Python would complain when it flushes again at exit.
+        _silence_stdout()
         return _BROKEN_PIPE
+    except SystemExit as leaving:
+        # click says 1 when the reader has left (`orch report | head`); here 1 means a failed job.
+        return _BROKEN_PIPE if isinstance(sys.stdout, PacifyFlushWrapper) else _status_of(leaving)
     except Exception as error:
         message = f"orch: a fault in orch itself: {type(error).__name__}: {error}"
         click.echo(f"{message}; the traceback is in {_keep_traceback()}", err=True)
         return _INTERNAL_ERROR
+
+
+def _status_of(leaving: SystemExit) -> int:
+    """The status that ``sys.exit(...)`` asks for."""
+    if isinstance(leaving.code, str):
+        click.echo(leaving.code, err=True)
+        return 1
+    return leaving.code or 0
+
+
+def _silence_stdout() -> None:
+    """Let what is still in the buffer go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _keep_traceback() -> str:

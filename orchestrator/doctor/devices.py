@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.doctor.finding import Finding, Settings, error, size, ok, warn
+from orchestrator.doctor.finding import Finding, Settings, error, ok, size, warn
 from orchestrator.launch.devices import Device, DeviceUse, all_devices, use_of
 
 _IDLE_BYTES = 1_000_000_000

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from orchestrator.doctor.devices import Driver
-from orchestrator.doctor.finding import Finding, Settings, error, size, ok, warn
+from orchestrator.doctor.finding import Finding, Settings, error, ok, size, warn
 from orchestrator.launch.ports import is_free, port_range
 
 _SAMPLED_PORTS = 64

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from orchestrator.doctor.devices import Driver
-from orchestrator.doctor.finding import Finding, Settings, size, ok, warn
+from orchestrator.doctor.finding import Finding, Settings, ok, size, warn
 from orchestrator.launch.devices import ram_bytes
 from orchestrator.launch.jitlocks import holders_of
 

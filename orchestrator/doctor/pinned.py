@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import as_file, files
 
 from orchestrator.doctor.devices import Driver
-from orchestrator.doctor.finding import Finding, error, size, ok, warn
+from orchestrator.doctor.finding import Finding, error, ok, size, warn
 from orchestrator.launch.devices import ram_bytes
 
 

@@ -42,7 +42,7 @@ def check_versions(driver: Driver | str) -> list[Finding]:
     if isinstance(driver, Driver) and driver.devices:
         if cuda and (int(cuda[1]), int(cuda[2])) > driver.cuda and int(cuda[1]) > driver.cuda[0]:
             message = (
-                f"torch is built for CUDA {cuda[1]}.{cuda[2]}, the driver stops at {_dotted(driver.cuda)}"
+                f"torch is built for CUDA {cuda[1]}.{cuda[2]}, the driver ends at {_dotted(driver.cuda)}"
             )
             mend = "update the driver, or install a torch built for an older CUDA"
             findings.append(error("versions", message, f"driver {driver.version}", mend))
