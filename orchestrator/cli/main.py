@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
-from click.utils import PacifyFlushWrapper
 
 from orchestrator import __version__
 from orchestrator.errors import OrchError
@@ -79,9 +78,10 @@ class LazyGroup(click.Group):
 
 def _run(call: Any) -> int:
     """The exit status of ``call``, after saying on stderr what went wrong."""
+    stdout = sys.stdout
     try:
         result = call()
-        sys.stdout.flush()
+        stdout.flush()
         return result if isinstance(result, int) and not isinstance(result, bool) else 0
     except OrchError as error:
         click.echo(f"orch: {error.render()}", err=True)
@@ -96,8 +96,9 @@ def _run(call: Any) -> int:
         _silence_stdout()
         return _BROKEN_PIPE
     except SystemExit as leaving:
-        # click says 1 when the reader has left (`orch report | head`); here 1 means a failed job.
-        return _BROKEN_PIPE if isinstance(sys.stdout, PacifyFlushWrapper) else _status_of(leaving)
+        # click swaps stdout and says 1 when the reader has left (`orch report | head`); here 1 means
+        # that a job failed.
+        return _BROKEN_PIPE if sys.stdout is not stdout else _status_of(leaving)
     except Exception as error:
         message = f"orch: a fault in orch itself: {type(error).__name__}: {error}"
         click.echo(f"{message}; the traceback is in {_keep_traceback()}", err=True)
