@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.engines.base import Capacity
+from orchestrator.store.rows import JobRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,21 @@ class Need:
         """Memory that the job takes on one host: pinned buffers, and on a CPU all the rest."""
         per_rank = self.pinned_bytes + (self.gpu_bytes if accelerator == "cpu" else 0)
         return per_rank * self.ranks_per_node
+
+
+def need_of(job: JobRow) -> Need:
+    """What a stored job takes; an unknown prediction counts as nothing."""
+    value = job.cell_values.effective
+    num_gpus, contention = int(value("num_gpus") or 1), int(value("contention") or 1)
+    return Need(
+        ranks_per_node=num_gpus * contention,
+        nodes=int(value("num_nodes") or 1),
+        gpu_bytes=job.predicted_gpu_bytes or 0,
+        pinned_bytes=job.predicted_pinned_bytes or 0,
+        size=f"hidden_dim {value('hidden_dim')}, nlayers {value('nlayers')}",
+        num_gpus=num_gpus,
+        contention=contention,
+    )
 
 
 def gigabytes(count: int) -> str:

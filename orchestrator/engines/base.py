@@ -8,11 +8,14 @@ The scheduling loop is one thread; nothing here is called from another.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
+from orchestrator.spec.options import LauncherName
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 from orchestrator.store.status import Verdict
+
+DEFAULT_WORKER = "worker.rank:main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Capacity:
         device_bytes: memory of the smallest device; ``None`` = unknown, or a CPU.
         host_bytes: memory of a host that may be filled or pinned; ``None`` = unknown.
         label: for people, e.g. ``2 x NVIDIA H200``.
+        probe_uuids: devices of this host whose link orch measures itself.
     """
 
     slots: int | None = None
@@ -36,6 +40,7 @@ class Capacity:
     device_bytes: int | None = None
     host_bytes: int | None = None
     label: str = ""
+    probe_uuids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,15 @@ class Notice:
     text: str
 
 
-EngineEvent = Started | Progress | Ended | Notice
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Who supervised the attempt is gone, and the database does not know what became of it."""
+
+    attempt_uid: str
+    message: str
+
+
+EngineEvent = Started | Progress | Ended | Lost | Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,6 @@ class EngineSetting:
     Attributes:
         db_url: the results database, for whoever writes from elsewhere.
         sweep: name of the sweep.
-        owner: who supervises the attempts, as in ``attempt.owner``.
         launcher: ``fork``, ``spawn`` or ``deepspeed``.
         worker: ``module:function`` that is a rank.
         timeout_s: wall clock of one attempt, waiting for the timed section left out.
@@ -112,14 +124,18 @@ class EngineSetting:
 
     db_url: str
     sweep: str
-    owner: str
-    launcher: str = "fork"
-    worker: str = "worker.rank:main"
+    launcher: LauncherName = "fork"
+    worker: str = DEFAULT_WORKER
     timeout_s: float = 1800.0
     grace_s: float = 10.0
     start_timeout_s: float = 600.0
     hang_s: float | None = None
     retries: int = 1
+
+    @property
+    def takes_timed_section(self) -> bool:
+        """Whether jobs hold the host's timed section: orch's own worker does, it times transfers."""
+        return self.worker == DEFAULT_WORKER
 
 
 class Engine(Protocol):
@@ -131,8 +147,14 @@ class Engine(Protocol):
     """Jobs are taken from the database by the engine's own pilots; ``submit`` is never called and
     ``want`` says how many jobs are runnable."""
 
+    def open(self, sweep_uid: str, wake_fd: int) -> None:
+        """Start what the engine needs; called once, when the sweep is locked.
+
+        ``sweep_uid`` groups the run directories. ``wake_fd`` becomes readable when the user asks to stop: ``poll`` returns then, if it can.
+        """
+
     def capacity(self) -> Capacity:
-        """What can be given; constant while the engine lives."""
+        """What can be given; constant while the engine lives, and known before ``open``."""
 
     def check(self, job: JobRow) -> str | None:
         """Why the job can never run here, with the arithmetic; ``None`` if it can."""
@@ -147,8 +169,11 @@ class Engine(Protocol):
     def release(self, attempt_uid: str) -> None:
         """Give a reservation back that was not used."""
 
-    def submit(self, job: JobRow, attempt: AttemptRow) -> None:
-        """Start the attempt in its reservation. Its end is told by ``poll``, whatever happens."""
+    def submit(self, job: JobRow, attempt: AttemptRow, tries: int) -> None:
+        """Start the attempt in its reservation. Its end is told by ``poll``, whatever happens.
+
+        ``tries`` attempts of the job have ended in this run of the sweep: see ``EngineSetting.retries``.
+        """
 
     def want(self, runnable: int) -> None:
         """Pilots only: so many jobs wait in the database."""
@@ -165,25 +190,26 @@ class Engine(Protocol):
         Returns those that cannot be taken up; the database marks them ``lost``.
         """
 
-    def idle(self) -> bool:
-        """No attempt of this engine is running: a link probe may be made."""
-
     def close(self, *, kill: bool) -> None:
         """Let everything go; with ``kill`` every attempt is killed at once. Safe to repeat."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SweepOptions:
     """What the user asked of this run of the sweep, beside the sweep file.
 
     Attributes:
+        retry_failed: run failed, timed out and out-of-memory jobs again.
+        fail_fast: start nothing more after the first failure.
         probe_every_s: between two link probes; ``None`` = none at all.
-        database_patience_s: how long an unreachable database is waited for.
+        retries: of an attempt whose supervisor died.
+        stop_within_s: after a first signal; then what still runs is killed.
+        continue_with: the command that continues this sweep, for messages.
     """
 
     retry_failed: bool = False
     fail_fast: bool = False
     probe_every_s: float | None = 300.0
-    database_patience_s: float = 3600.0
-    command: str = "orch sweep"
-    environment: dict[str, str] = field(default_factory=dict)
+    retries: int = 1
+    stop_within_s: float = 60.0
+    continue_with: str = "orch sweep"

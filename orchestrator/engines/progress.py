@@ -13,11 +13,6 @@ from orchestrator.store.rows import JobRow
 from orchestrator.store.status import JobStatus, Verdict
 
 
-def short_name(job: JobRow) -> str:
-    """``3f9ac1``: the cell as people see it and as commands accept it."""
-    return job.cell.removeprefix("v1:")[:6]
-
-
 @dataclass(slots=True)
 class RunningJob:
     """One running attempt, as far as is known."""
@@ -34,7 +29,7 @@ class RunningJob:
         inner = [f"iteration {self.iteration}/{self.of}"] if self.of else []
         inner += [self.phase] if self.phase else []
         where = f" on {self.where}" if self.where else ""
-        return f"{short_name(self.job)} round {self.job.repeat}{where}" + (
+        return f"{self.job.cell_values.short} round {self.job.repeat}{where}" + (
             f" ({', '.join(inner)})" if inner else ""
         )
 
@@ -90,6 +85,11 @@ class Tally:
         self._first_s = now_s if self._first_s is None else self._first_s
         self.running[attempt_uid] = RunningJob(job, now_s, where)
         self._move(job.status, JobStatus.running)
+
+    def adopted(self, attempt_uid: str, job: JobRow, where: str) -> None:
+        """An attempt of an earlier run was taken up; the database counts it as running already."""
+        self._waiting[job.cell] += 1
+        self.running[attempt_uid] = RunningJob(job, time.monotonic(), where)
 
     def ended(self, attempt_uid: str, status: JobStatus) -> RunningJob | None:
         """An attempt is over; ``pending`` = it will be tried again."""

@@ -1,0 +1,25 @@
+"""``orch cancel``: stop a sweep from elsewhere."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrator.cli.options import db_option, no_color_option
+
+
+@click.command()
+@click.argument("sweep")
+@db_option
+@no_color_option
+def command(sweep: str, db: str) -> None:
+    """Ask the orch that runs SWEEP, wherever it is, to stop its running jobs and leave.
+
+    The jobs end as cancelled within about a second and the grace; the next "orch sweep" continues.
+    """
+    from orchestrator.store.opening import open_store
+
+    with open_store(db) as store:
+        store.request_cancel(sweep)
+        owner = store.sweep(sweep).owner
+    who = f"the orch {owner} stops its jobs and leaves" if owner else "no orch runs it now"
+    click.echo(f"sweep {sweep}: asked to stop; {who}")

@@ -1,0 +1,68 @@
+"""From the request of a user to a finished sweep: read the file, open the database, run."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orchestrator.engines.base import SweepOptions
+from orchestrator.engines.choose import EngineChoice, choose, hosts_of, make_engine
+from orchestrator.engines.progress import ProgressView
+from orchestrator.engines.run import SweepOutcome, run_sweep
+from orchestrator.spec.load import load_plan
+from orchestrator.spec.plan import Plan
+from orchestrator.store.opening import open_store
+
+_PROBE_EVERY_S = 300.0
+_LEAVE_WITHIN_S = 30.0
+"""Beyond the grace: for taking in what the stopped ranks left."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """Everything that the command line of ``orch sweep`` says.
+
+    Attributes:
+        command: the arguments as typed, for "Continue with".
+    """
+
+    spec: Path
+    db_url: str
+    name: str | None = None
+    overrides: tuple[str, ...] = ()
+    max_jobs: int = 10_000
+    timeout_s: float | None = None
+    retry_failed: bool = False
+    fail_fast: bool = False
+    probe: bool = True
+    choice: EngineChoice = EngineChoice()
+    command: tuple[str, ...] = ()
+
+
+def plan_of(request: SweepRequest) -> Plan:
+    """The sweep file, resolved, with what the command line replaces; SpecError if it is wrong."""
+    plan = load_plan(
+        request.spec, overrides=request.overrides, max_jobs=request.max_jobs, name=request.name
+    )
+    if request.timeout_s is not None:
+        plan = replace(plan, limits=replace(plan.limits, timeout_s=request.timeout_s))
+    return choose(plan, request.choice)
+
+
+def launch_sweep(request: SweepRequest, view: ProgressView) -> SweepOutcome:
+    """Run the sweep; everything that can be wrong is found before anything is written or started."""
+    plan = plan_of(request)
+    for warning in plan.warnings:
+        view.notice(f"warning: {warning}")
+    engine = make_engine(plan, request.db_url, request.choice.gpus)
+    options = SweepOptions(
+        retry_failed=request.retry_failed,
+        fail_fast=request.fail_fast,
+        probe_every_s=_PROBE_EVERY_S if request.probe else None,
+        retries=plan.limits.retries,
+        stop_within_s=plan.limits.grace_s + _LEAVE_WITHIN_S,
+        continue_with=shlex.join(["orch", *request.command]),
+    )
+    with open_store(request.db_url, create=True, hosts=hosts_of(plan.engine.name)) as store:
+        return run_sweep(store, plan, engine, options, view)

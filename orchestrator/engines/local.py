@@ -1,0 +1,333 @@
+"""Jobs on this host: a slot a rank, one supervisor process that runs what it is given."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.engines.admission import need_of, refusal
+from orchestrator.engines.base import (
+    Capacity,
+    Ended,
+    EngineEvent,
+    EngineSetting,
+    Lost,
+    Notice,
+    Progress,
+    Started,
+)
+from orchestrator.engines.slots import Slot, SlotPool
+from orchestrator.errors import EngineError
+from orchestrator.launch import devices, events
+from orchestrator.launch.client import SupervisorClient
+from orchestrator.launch.hoststate import state_dir
+from orchestrator.launch.order import LaunchOrder, RankPlacement
+from orchestrator.launch.paths import attempt_run_dir, runs_root
+from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
+
+_HOST_SHARE = 0.9
+"""Of the host's memory that jobs may fill; the rest is the system's and ours."""
+_INFRASTRUCTURE_RETRIES = 3
+"""Of faults that are not the job's: a port taken, a killed fork server."""
+_LEAVING_S = 20.0
+"""Beyond the grace: how long a supervisor may take to leave after its orch has died."""
+
+
+def choose_devices(inventory: devices.Inventory, asked: Sequence[str] | None) -> tuple[devices.Device, ...]:
+    """The devices that ``--gpus`` names, in its order; all of them if it names none.
+
+    An entry is an index into what ``CUDA_VISIBLE_DEVICES`` leaves visible, or (the start of) a UUID.
+
+    Raises:
+        EngineError: an entry names no visible device, or two entries the same.
+    """
+    if asked is None:
+        return inventory.devices
+    chosen: list[devices.Device] = []
+    for entry in asked:
+        matches = (
+            list(inventory.devices[int(entry) : int(entry) + 1])
+            if entry.isdigit()
+            else [device for device in inventory.devices if device.uuid.startswith(entry)]
+        )
+        if len(matches) != 1:
+            there = ", ".join(str(index) for index in range(len(inventory.devices))) or "none"
+            raise EngineError(f"there is no device {entry!r}; visible: {there}", "--gpus")
+        if matches[0] in chosen:
+            raise EngineError(f"device {entry!r} is named twice", "--gpus")
+        chosen.append(matches[0])
+    return tuple(chosen)
+
+
+def make_slots(inventory: devices.Inventory, gpus: Sequence[str] | None, slots: int | None) -> list[Slot]:
+    """A slot a device; on a CPU ``slots`` of them, a processor each unless told (two at least)."""
+    if inventory.accelerator == "cuda" or gpus:
+        chosen = choose_devices(inventory, gpus)
+        return [
+            Slot(device.uuid, device.index, device.uuid, device.numa_node) for device in chosen[:slots]
+        ]
+    return [Slot(f"cpu-{number}") for number in range(slots or max(inventory.cpu_count, 2))]
+
+
+def local_capacity(inventory: devices.Inventory, slots: Sequence[Slot]) -> Capacity:
+    """What those slots of this host give."""
+    mine = {slot.device_uuid for slot in slots}
+    used = [device for device in inventory.devices if device.uuid in mine]
+    names = sorted({device.name for device in used})
+    label = f"{len(used)} x {', '.join(names)}" if used else f"CPU, {len(slots)} slots"
+    return Capacity(
+        slots=len(slots),
+        ranks_per_node=len(slots),
+        nodes=1,
+        accelerator="cuda" if used else "cpu",
+        device_bytes=min((device.total_bytes for device in used), default=None),
+        host_bytes=int(inventory.ram_bytes * _HOST_SHARE),
+        label=label,
+        probe_uuids=tuple(device.uuid for device in used),
+    )
+
+
+class LocalEngine:
+    """Runs attempts on this host. See ``base.Engine``."""
+
+    name = "local"
+    claims_itself = False
+
+    def __init__(
+        self,
+        setting: EngineSetting,
+        *,
+        gpus: Sequence[str] | None = None,
+        slots: int | None = None,
+        inventory: devices.Inventory | None = None,
+        prestart: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        self._setting = setting
+        self._inventory = inventory or devices.inventory()
+        self._slots = make_slots(self._inventory, gpus, slots)
+        self._capacity = local_capacity(self._inventory, self._slots)
+        self._prestart = tuple(prestart)
+        self._host = socket.gethostname()
+        self._pool: SlotPool | None = None
+        self._client: SupervisorClient | None = None
+        self._wake_fd: int | None = None
+        self._sweep_uid = ""
+        self._held: dict[str, tuple[Slot, ...]] = {}
+        self._host_bytes: dict[str, int] = {}
+        self._running: set[str] = set()
+
+    @property
+    def waits_for_others(self) -> bool:
+        """The head of the queue waits for a slot that another orch holds."""
+        return self._pool is not None and self._pool.waits_for_others
+
+    def capacity(self) -> Capacity:
+        """The slots of this host."""
+        return self._capacity
+
+    def check(self, job: JobRow) -> str | None:
+        """Why the job can never run in these slots."""
+        return refusal(need_of(job), self._capacity)
+
+    def open(self, sweep_uid: str, wake_fd: int) -> None:
+        """Start the supervisor and, with it, the fork servers that the sweep will need."""
+        self._sweep_uid, self._wake_fd = sweep_uid, wake_fd
+        self._pool = SlotPool(self._slots, state_dir())
+        self._client = self._start_supervisor()
+
+    def reserve(self, job: JobRow) -> NewAttempt | None:
+        """Lease the job's slots; a wide job holds back the ones that come free."""
+        pool, client = self._opened()
+        need = need_of(job)
+        host_bytes = need.host_bytes(self._capacity.accelerator)
+        there = self._capacity.host_bytes
+        if self._held and there is not None and sum(self._host_bytes.values()) + host_bytes > there:
+            return None
+        slots = pool.take(need.ranks_per_node)
+        if slots is None:
+            return None
+        attempt_uid = uuid.uuid4().hex
+        self._held[attempt_uid] = slots
+        self._host_bytes[attempt_uid] = host_bytes
+        measured = slots[: need.num_gpus]
+        return NewAttempt(
+            uid=attempt_uid,
+            engine=self.name,
+            launcher=self._setting.launcher,
+            run_dir=str(attempt_run_dir(self._setting.db_url, self._sweep_uid, attempt_uid)),
+            owner=client.owner,
+            host=self._host,
+            device_uuids=tuple(slot.device_uuid for slot in measured if slot.device_uuid),
+        )
+
+    def release(self, attempt_uid: str) -> None:
+        """Give the slots back."""
+        slots = self._held.pop(attempt_uid, ())
+        self._host_bytes.pop(attempt_uid, None)
+        if self._pool is not None:
+            self._pool.give(slots)
+
+    def submit(self, job: JobRow, attempt: AttemptRow, tries: int) -> None:
+        """Send the order to the supervisor. If that is gone, ``poll`` says so."""
+        _, client = self._opened()
+        self._running.add(attempt.uid)
+        try:
+            client.start(self._order(job, attempt, tries))
+        except EngineError:
+            pass  # poll sees the dead supervisor and tells of every attempt it had
+
+    def want(self, runnable: int) -> None:
+        """Nothing: this engine has no pilots."""
+
+    def poll(self, timeout_s: float) -> Sequence[EngineEvent]:
+        """What the supervisor said; a dead one is replaced and its attempts are told as lost."""
+        _, client = self._opened()
+        fds = [client.fileno()] + ([self._wake_fd] if self._wake_fd is not None else [])
+        readable, _, _ = select.select(fds, [], [], max(timeout_s, 0.0))
+        if client.fileno() not in readable:
+            return []
+        said: list[EngineEvent] = []
+        for event in client.events():
+            said.extend(self._translate(event))
+        if not said and not client.alive:
+            said.extend(self._replace_supervisor())
+        return said
+
+    def cancel(self, attempt_uid: str) -> None:
+        """Stop one attempt with the usual grace."""
+        if self._client is not None and attempt_uid in self._running:
+            try:
+                self._client.stop(attempt_uid, "cancelled by the user")
+            except EngineError:
+                pass
+
+    def adopt(self, attempts: Sequence[AttemptRow]) -> Sequence[AttemptRow]:
+        """None can be taken up: their supervisors stop them now that their orch is gone.
+
+        Waits for those supervisors, then ends what they have left.
+        """
+        from orchestrator.launch import cleanup
+        from orchestrator.launch.processes import owner_is_alive
+
+        deadline_s = time.monotonic() + self._setting.grace_s + _LEAVING_S
+        here = [attempt for attempt in attempts if (attempt.owner or "").startswith(f"{self._host}:")]
+        while any(owner_is_alive(attempt.owner) for attempt in here) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        cleanup.sweep(runs_root(self._setting.db_url), [Path(attempt.run_dir) for attempt in here])
+        return attempts
+
+    def close(self, *, kill: bool) -> None:
+        """End the supervisor; what runs is killed at once, or stopped with the grace."""
+        client, self._client = self._client, None
+        if client is not None:
+            if kill and client.alive:
+                try:
+                    client.kill_all()
+                except EngineError:
+                    pass
+            client.close(timeout_s=self._setting.grace_s + _LEAVING_S)
+        if self._pool is not None:
+            self._pool.stop_waiting()
+            for attempt_uid in list(self._held):
+                self.release(attempt_uid)
+            self._pool.close()
+            self._pool = None
+        self._running.clear()
+
+    def _opened(self) -> tuple[SlotPool, SupervisorClient]:
+        if self._pool is None or self._client is None:
+            raise EngineError("the local engine is not open")
+        return self._pool, self._client
+
+    def _start_supervisor(self) -> SupervisorClient:
+        assert self._pool is not None
+        root = runs_root(self._setting.db_url)
+        root.mkdir(parents=True, exist_ok=True)
+        return SupervisorClient(
+            db_url=self._setting.db_url,
+            log_path=root / "supervisor.log",
+            prestart=self._prestart if self._setting.launcher == "fork" else (),
+            worker=self._setting.worker,
+            accelerator=self._capacity.accelerator or "cpu",
+            keep_fds=self._pool.lease_fds(),
+        )
+
+    def _replace_supervisor(self) -> list[EngineEvent]:
+        assert self._client is not None
+        self._client.close(timeout_s=0.0)
+        lost: list[EngineEvent] = [Notice("the supervisor of this host died; its jobs are taken in or retried")]
+        for attempt_uid in sorted(self._running):
+            lost.append(Lost(attempt_uid, "its supervisor died"))
+            self.release(attempt_uid)
+        self._running.clear()
+        from orchestrator.launch import cleanup
+
+        cleanup.sweep(runs_root(self._setting.db_url), [])
+        self._client = self._start_supervisor()
+        return lost
+
+    def _translate(self, event: events.SupervisorEvent) -> list[EngineEvent]:
+        match event:
+            case events.Started(uid, mode, _, note):
+                started = Started(uid, mode, self._where(uid))
+                return [started, Notice(note)] if note else [started]
+            case events.Waiting(uid, _):
+                return [Progress(uid, "waiting")]
+            case events.Timed(uid, on):
+                return [Progress(uid, "timed" if on else "")]
+            case events.Progress(uid, iteration, of):
+                return [Progress(uid, "timed", iteration, of)]
+            case events.Ended(uid, verdict, retry):
+                self._running.discard(uid)
+                self.release(uid)
+                return [Ended(uid, verdict, retry)]
+            case events.Notice(text):
+                return [Notice(text)]
+        return []
+
+    def _where(self, attempt_uid: str) -> str:
+        slots = self._held.get(attempt_uid, ())
+        indices = [str(slot.device_index) for slot in slots if slot.device_index is not None]
+        return f"GPU {','.join(indices)}" if indices else ""
+
+    def _order(self, job: JobRow, attempt: AttemptRow, tries: int) -> LaunchOrder:
+        setting, need, slots = self._setting, need_of(job), self._held[attempt.uid]
+        groups = [
+            _placements(slots[start : start + need.num_gpus])
+            for start in range(0, len(slots), need.num_gpus)
+        ]
+        return LaunchOrder(
+            attempt_uid=attempt.uid,
+            attempt_id=attempt.attempt_id,
+            job_id=job.job_id,
+            sweep=setting.sweep,
+            parameters=job.cell_values.values,
+            ds=job.cell_values.ds,
+            env=job.cell_values.env,
+            run_dir=attempt.run_dir,
+            ranks=groups[0],
+            neighbours=tuple(groups[1:]),
+            world_size=need.num_gpus,
+            accelerator=self._capacity.accelerator or "cpu",
+            db_url=setting.db_url,
+            launcher=setting.launcher,
+            worker=setting.worker,
+            timed_section=setting.takes_timed_section,
+            timeout_s=setting.timeout_s,
+            grace_s=setting.grace_s,
+            start_timeout_s=setting.start_timeout_s,
+            hang_s=setting.hang_s,
+            retries_left=max(setting.retries - tries, 0),
+            infrastructure_retries_left=max(_INFRASTRUCTURE_RETRIES - tries, setting.retries - tries, 0),
+        )
+
+
+def _placements(slots: Sequence[Slot]) -> tuple[RankPlacement, ...]:
+    return tuple(
+        RankPlacement(rank, rank, slot.device_index, slot.device_uuid, slot.numa_node)
+        for rank, slot in enumerate(slots)
+    )

@@ -1,0 +1,93 @@
+"""What became of one run of a sweep: the exit status and the last lines for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from orchestrator.engines.breaker import is_failure
+from orchestrator.store.status import JobStatus
+
+
+class StopReason(StrEnum):
+    """Why a sweep ended before every job had run."""
+
+    signal = "signal"
+    cancelled = "cancelled"
+    in_a_row = "in_a_row"
+    fail_fast = "fail_fast"
+    database = "database"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOutcome:
+    """What became of one run of a sweep.
+
+    Attributes:
+        counts: jobs of the sweep file by status, earlier runs included.
+        ran: jobs that ended in this run.
+        took_s: from the lock to the last job's end.
+        stop_reason: why it ended before every job had run; ``None`` if it did not.
+        stop_status: 128 + the signal, if one came.
+        cancelled_now: running jobs that were stopped.
+        limit: failures in a row at which it stops.
+    """
+
+    sweep: str
+    counts: Mapping[JobStatus, int]
+    ran: int
+    took_s: float
+    stop_reason: StopReason | None = None
+    stop_status: int = 0
+    cancelled_now: int = 0
+    limit: int = 0
+    last_failure: str = ""
+    continue_with: str = "orch sweep"
+
+    @property
+    def interrupted(self) -> bool:
+        """The user stopped it: nobody waits for a report."""
+        return self.stop_reason in (StopReason.signal, StopReason.cancelled)
+
+    @property
+    def failed(self) -> int:
+        """Jobs that failed in whatever way."""
+        return sum(count for status, count in self.counts.items() if is_failure(status))
+
+    @property
+    def exit_status(self) -> int:
+        """Of ``orch sweep``: the signal's, else 1 if a job failed or the sweep was stopped, else 0."""
+        if self.stop_reason is StopReason.signal:
+            return self.stop_status
+        return 1 if self.failed or self.stop_reason is not None else 0
+
+    def lines(self) -> list[str]:
+        """The last lines for the user."""
+        counts = ", ".join(
+            f"{self.counts[status]} {status}" for status in JobStatus if self.counts.get(status)
+        )
+        lines = [f"sweep {self.sweep}: {counts or 'no jobs'}; {self.ran} ran in {self.took_s:.1f} s"]
+        left = self.counts.get(JobStatus.pending, 0)
+        if self.stop_reason is StopReason.in_a_row:
+            lines.append(
+                f"stopped after {self.limit} failures in a row ({self.last_failure});"
+                f" {left} jobs stay pending. Mend it, then continue with: {self._again()}"
+            )
+        elif self.stop_reason is StopReason.fail_fast:
+            lines.append(
+                f"stopped at the first failure ({self.last_failure}); {left} jobs stay pending."
+                f" Continue with: {self._again()}"
+            )
+        elif self.interrupted:
+            jobs = "job" if self.cancelled_now == 1 else "jobs"
+            by = " from elsewhere" if self.stop_reason is StopReason.cancelled else ""
+            lines.append(
+                f"stopped{by}: {self.cancelled_now} running {jobs} cancelled, nothing lost."
+                f" Continue with: {self.continue_with}"
+            )
+        return lines
+
+    def _again(self) -> str:
+        retry = "--retry-failed"
+        return self.continue_with if retry in self.continue_with else f"{self.continue_with} {retry}"

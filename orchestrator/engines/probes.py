@@ -1,0 +1,152 @@
+"""When is the link to the devices measured? At the sweep's start, at its end, and every few minutes.
+
+Always in a process of its own (inside a rank a probe would fill the pinned cache and hide the cold
+cost), between jobs, under the host's timed section.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import IO, Protocol
+
+from orchestrator.launch.environment import python_path
+from orchestrator.launch.hoststate import TimedSection
+from orchestrator.store.rows import ProbeRow
+
+PROBE_MODULE = "worker.probe"
+_TIMEOUT_S = 300.0
+
+
+class ProbeStore(Protocol):
+    """What a probe needs of the store."""
+
+    def put_probes(self, probes: Sequence[ProbeRow]) -> object:
+        """Keep the measurements."""
+
+
+class ProbeClock:
+    """Says when a probe is due, lets it run, keeps its result.
+
+    Args:
+        device_uuids: the devices to probe, all of this host.
+        sweep_id: what the measurements are stored under.
+        every_s: seconds between two probes while jobs run.
+        say: takes one line for the user.
+    """
+
+    def __init__(
+        self,
+        store: ProbeStore,
+        sweep_id: int,
+        device_uuids: Sequence[str],
+        every_s: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._sweep_id = sweep_id
+        self._device_uuids = tuple(device_uuids)
+        self._every_s = every_s
+        self._say = say
+        self._section = TimedSection()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] | None = None
+        self._deadline_s = 0.0
+        self._last_s = -float("inf")
+        self._jobs_since = True
+
+    @property
+    def due(self) -> bool:
+        """Jobs have run since the last probe (or none was made), and it is old."""
+        return self._jobs_since and time.monotonic() - self._last_s >= self._every_s
+
+    def turn(self, *, idle: bool, over: bool, last: bool) -> bool:
+        """Bring a probe forward if one is due. True: nothing is to be started on the host now.
+
+        Args:
+            idle: no job of this orch runs.
+            over: the sweep is being stopped: a running probe is ended, none is begun.
+            last: no job is left: one last probe, if jobs have run since the one before.
+        """
+        if over:
+            self.close()
+            return False
+        if self._process is not None:
+            return self._still_runs(self._process)
+        if not (self.due or (last and self._jobs_since and self._last_s > 0)):
+            self._jobs_since = self._jobs_since or not idle
+            return False
+        if not idle or not self._section.try_acquire():
+            return True
+        self._start()
+        return True
+
+    def close(self) -> None:
+        """End a running probe and let the host's timed section go."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._finish()
+
+    def _start(self) -> None:
+        self._output = tempfile.TemporaryFile()
+        self._deadline_s = time.monotonic() + _TIMEOUT_S
+        environment = {
+            **os.environ,
+            **python_path(),
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": ",".join(self._device_uuids),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", PROBE_MODULE, "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def _still_runs(self, process: subprocess.Popen[bytes]) -> bool:
+        status = process.poll()
+        if status is None and time.monotonic() < self._deadline_s:
+            return True
+        if status is None:
+            self.close()
+            self._say(f"the link probe took longer than {_TIMEOUT_S:.0f} s and was ended")
+            return False
+        assert self._output is not None
+        self._output.seek(0)
+        text = self._output.read()
+        self._finish()
+        if status:
+            self._say(f"the link probe failed (exit status {status}): orch doctor says why")
+        else:
+            self._store.put_probes([replace(row, sweep_id=self._sweep_id) for row in probe_rows(text)])
+        return False
+
+    def _finish(self) -> None:
+        self._process = None
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+        self._section.release()
+        self._jobs_since, self._last_s = False, time.monotonic()
+
+
+def probe_rows(text: bytes) -> list[ProbeRow]:
+    """The measurements that ``worker.probe`` printed, a JSON object a line; other lines are passed over."""
+    rows = []
+    for line in text.splitlines():
+        if line.startswith(b"{"):
+            record: Mapping[str, object] = json.loads(line)
+            rows.append(ProbeRow(**record))  # type: ignore[arg-type]
+    return rows

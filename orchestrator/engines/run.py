@@ -1,0 +1,127 @@
+"""Run a sweep, or continue it: one loop for every engine.
+
+The database is the truth about jobs; this module decides only which job is next and when to stop.
+What is left of an earlier run is settled first (``earlier.py``), then ``schedule.py`` turns.
+"""
+
+from __future__ import annotations
+
+import time
+
+from orchestrator.engines.base import Engine, SweepOptions
+from orchestrator.engines.breaker import Breaker
+from orchestrator.engines.earlier import settle_earlier_attempts, weigh_jobs
+from orchestrator.engines.outcome import SweepOutcome
+from orchestrator.engines.probes import ProbeClock
+from orchestrator.engines.progress import ProgressView, Silent
+from orchestrator.engines.schedule import Schedule
+from orchestrator.engines.stop import StopSignals
+from orchestrator.errors import DatabaseError
+from orchestrator.spec.bytes import Prediction, predict
+from orchestrator.spec.plan import Plan
+from orchestrator.store.rows import SweepChange, SweepRow
+from orchestrator.store.store import Store
+
+
+def predictions(plan: Plan) -> dict[str, Prediction]:
+    """The byte prediction of each cell, by its key; a cell without one (a user's model) is left out."""
+    predicted = {cell.key: predict(cell) for cell in plan.cells}
+    return {key: prediction for key, prediction in predicted.items() if prediction is not None}
+
+
+def run_sweep(
+    store: Store,
+    plan: Plan,
+    engine: Engine,
+    options: SweepOptions | None = None,
+    view: ProgressView | None = None,
+) -> SweepOutcome:
+    """Run the sweep's runnable jobs on the engine and say what became of them.
+
+    The engine is closed before this returns, whatever happens. SIGINT and SIGTERM are counted while
+    it runs: the first stops the running jobs as ``cancelled``, the second kills them at once.
+
+    Raises:
+        SweepRunning: a living orch runs that sweep.
+        SpecError: the sweep file contradicts what the database holds under that name.
+        DatabaseError: the database cannot be used, and no job is running any more.
+    """
+    options, view, since_s = options or SweepOptions(), view or Silent(), time.monotonic()
+    with store.sweep_lock(plan.name), StopSignals() as stop:
+        change = store.put_sweep(plan, predictions(plan))
+        sweep = store.sweep(plan.name)
+        try:
+            schedule = _run(store, plan, sweep, engine, options, view, stop, change)
+        except BaseException:
+            engine.close(kill=True)
+            raise
+        engine.close(kill=stop.count > 1)
+        # What was killed before it could be recorded: taken in, or lost.
+        _settle_last(store, sweep.sweep_id, schedule)
+        if schedule.error is not None:
+            raise schedule.error
+        return SweepOutcome(
+            sweep=plan.name,
+            counts=store.counts(sweep.sweep_id),
+            ran=schedule.tally.finished,
+            took_s=time.monotonic() - since_s,
+            stop_reason=schedule.stop_reason,
+            stop_status=stop.exit_status,
+            cancelled_now=schedule.cancelled,
+            limit=plan.limits.consecutive_failures,
+            last_failure=schedule.last_failure,
+            continue_with=options.continue_with,
+        )
+
+
+def _run(
+    store: Store,
+    plan: Plan,
+    sweep: SweepRow,
+    engine: Engine,
+    options: SweepOptions,
+    view: ProgressView,
+    stop: StopSignals,
+    change: SweepChange,
+) -> Schedule:
+    for line in change.warnings:
+        view.notice(f"warning: {line}")
+    engine.open(sweep.uid, stop.wake_fd)
+    adopted = settle_earlier_attempts(store, sweep.sweep_id, engine)
+    queue, skipped = weigh_jobs(store, sweep.sweep_id, engine, retry_failed=options.retry_failed)
+    for line in skipped:
+        view.notice(line)
+    breaker = Breaker(1 if options.fail_fast else plan.limits.consecutive_failures)
+    probes = None
+    devices = engine.capacity().probe_uuids
+    if options.probe_every_s is not None and devices:
+        probes = ProbeClock(store, sweep.sweep_id, devices, options.probe_every_s, view.notice)
+    schedule = Schedule(store, sweep.sweep_id, engine, options, view, stop, breaker, probes)
+    try:
+        schedule.run(queue, header(plan, engine, store), adopted)
+    finally:
+        view.end(schedule.tally)
+        if probes is not None:
+            probes.close()
+    return schedule
+
+
+def header(plan: Plan, engine: Engine, store: Store) -> str:
+    """``sweep quickstart: 8 jobs (4 cells x 2) -> orch.db · local, fork, CPU, 2 slots``."""
+    cells, jobs = len(plan.cells), len(plan.jobs)
+    where = engine.capacity().label
+    return (
+        f"sweep {plan.name}: {jobs} job{'s' if jobs != 1 else ''} ({cells} cell{'s' if cells != 1 else ''}"
+        f" x {plan.repeats}) in {store.url.removeprefix('sqlite:///')},"
+        f" {engine.name} engine{f' ({where})' if where else ''}, {plan.launcher.name}"
+    )
+
+
+def _settle_last(store: Store, sweep_id: int, schedule: Schedule) -> None:
+    if not schedule.unsettled:
+        return
+    uids = set(schedule.unsettled)
+    try:
+        store.reap(sweep_id, lambda attempt: attempt.uid not in uids)
+    except DatabaseError as error:
+        schedule.error = schedule.error or error
