@@ -49,8 +49,8 @@ def collection(jobs: JobSet) -> list[Thing]:
     until = f"; from {bytes_text(min(hidden))} on it hides behind the copies" if hidden else ""
     text = (
         f"at {bytes_text(worth[-1][0])} copied and below, much of the offload time is Python's garbage "
-        f"collector inside offload_states: at {bytes_text(size)} gc_freeze takes it from {seconds_text(plain)} "
-        f"to {seconds_text(frozen)}{until}"
+        f"collector inside offload_states: at {bytes_text(size)} gc_freeze takes it from "
+        f"{seconds_text(plain)} to {seconds_text(frozen)}{until}"
     )
     return [("collection", text)]
 

@@ -11,7 +11,6 @@ from orchestrator.analysis.summary import HEADLINE_METRICS, Summary, checked_col
 from orchestrator.errors import SpecError
 from orchestrator.store import queries_report as queries
 
-
 _WAITING = ("pending", "running")
 
 

@@ -52,12 +52,15 @@ def render_rows(
         width: columns of the terminal; None = ask it, and unlimited where there is none.
     """
     names = unique_names(columns)
-    data = [[plain(value) for value in row] for row in rows]
+    lines = ([plain(value) for value in row] for row in rows)
     if format == "csv":
-        _write_csv(names, data, out)
-    elif format == "json":
-        _write_json(names, data, out)
-    elif format == "markdown":
+        _write_csv(names, lines, out)
+        return
+    if format == "json":
+        _write_json(names, lines, out)
+        return
+    data = list(lines)
+    if format == "markdown":
         out.write(markdown_table(names, data, title=title, humanise=humanise))
     elif format == "parquet":
         _write_parquet(names, data, out)
@@ -69,7 +72,7 @@ def render_rows(
         raise OrchError(f"format '{format}' is unknown", "--format", "use " + ", ".join(ROW_FORMATS))
 
 
-def _write_csv(names: Sequence[str], data: Sequence[Sequence[Scalar]], out: IO[str]) -> None:
+def _write_csv(names: Sequence[str], data: Iterable[Sequence[Scalar]], out: IO[str]) -> None:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([csv_field(name) for name in names])
     for row in data:
@@ -80,14 +83,15 @@ def _write_csv(names: Sequence[str], data: Sequence[Sequence[Scalar]], out: IO[s
             writer.writerow(fields)
 
 
-def _write_json(names: Sequence[str], data: Sequence[Sequence[Scalar]], out: IO[str]) -> None:
+def _write_json(names: Sequence[str], data: Iterable[Sequence[Scalar]], out: IO[str]) -> None:
     # One object a line: an array for a program, still greppable, and never the whole text in memory.
     out.write("[")
+    number = -1
     for number, row in enumerate(data):
         item = {name: json_value(value) for name, value in zip(names, row, strict=True)}
         out.write(",\n " if number else "\n ")
         out.write(json.dumps(item, ensure_ascii=False, allow_nan=False))
-    out.write("\n]\n" if data else "]\n")
+    out.write("]\n" if number < 0 else "\n]\n")
 
 
 def markdown_table(

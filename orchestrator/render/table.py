@@ -72,7 +72,7 @@ def _table(names: Sequence[str], texts: Sequence[Sequence[str]], right: set[int]
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for number, name in enumerate(names):
         table.add_column(Text(heading(name)), justify="right" if number in right else "left", overflow="fold")
     for row in texts:
@@ -100,8 +100,9 @@ def _squeezed_width(names: Sequence[str], texts: Sequence[Sequence[str]]) -> int
     widths = [max((len(word) for word in heading(name).split()), default=1) for name in names]
     for row in texts:
         for number, text in enumerate(row):
-            widths[number] = max(widths[number], min(len(text), 12))
-    return sum(widths) + 3 * len(widths)
+            longest = max((len(word) for word in text.split()), default=0)
+            widths[number] = max(widths[number], min(longest, 24))
+    return sum(widths) + 2 * len(widths)
 
 
 def _write_blocks(names: Sequence[str], texts: Sequence[Sequence[str]], out: IO[str]) -> None:

@@ -1,0 +1,190 @@
+"""Writes a report as text for people (table, markdown) or rows for programs (CSV, JSON, Parquet)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from orchestrator.analysis.example import FOUR_SETTINGS, ExampleTable, example_rows, example_tables
+from orchestrator.analysis.jobs import Job, Value, axis_text
+from orchestrator.analysis.report import Report, summary_table
+from orchestrator.analysis.summary import Spread, Summary
+from orchestrator.render.formats import render_rows
+from orchestrator.render.sentences import (
+    HOW_TO_READ,
+    best_lines,
+    caption_lines,
+    environment_letter,
+    mixed_line,
+    trouble_lines,
+    waiting_line,
+)
+from orchestrator.render.terminal import console_for, stream_width
+from orchestrator.render.values import human, markdown_field, three_digits, visible
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How text is written: the format, and whether in colour."""
+
+    format: str
+    color: bool | None = None
+
+    @property
+    def for_people(self) -> bool:
+        """Whether sentences go with the rows."""
+        return self.format in ("table", "markdown")
+
+
+def write_summaries(report: Report, style: Style, out: IO[Any]) -> None:
+    """A row a cell or group: with sentences for people, exact numbers for programs."""
+    if not style.for_people:
+        columns, rows = summary_table(report)
+        render_rows(columns, rows, format=style.format, out=out)
+        return
+    _say(best_lines(report), style, out, strong=True)
+    _say(caption_lines(report), style, out)
+    _say([line for line in (mixed_line(report),) if line], style, out, strong=True)
+    columns, texts = people_table(report)
+    render_rows(columns, texts, format=style.format, out=out, color=style.color)
+    out.write("\n")
+    if report.summaries:
+        _say([HOW_TO_READ], style, out)
+    _write_ending(report, style, out)
+
+
+def write_rows(
+    report: Report, columns: Sequence[str], rows: Iterable[Sequence[Value]], style: Style, out: IO[Any]
+) -> None:
+    """Rows as they are, a caption above them for people."""
+    if style.for_people:
+        _say(caption_lines(report), style, out)
+    render_rows(columns, rows, format=style.format, out=out, color=style.color)
+
+
+def write_example(report: Report, style: Style, out: IO[Any]) -> None:
+    """The trial table of DeepSpeed's example, one for each size."""
+    tables = example_tables(report.jobs)
+    if not style.for_people:
+        columns, rows = example_rows(tables)
+        render_rows(columns, rows, format=style.format, out=out)
+        return
+    _say(
+        [*caption_lines(report), "seconds, offload / load: medians of each trial's warm iterations"],
+        style,
+        out,
+    )
+    for table in tables:
+        names = ["trial", *(f"pin_memory={int(pin)} non_blocking={int(nb)}" for pin, nb in FOUR_SETTINGS)]
+        title = ", ".join(axis_text(name, value) for name, value in table.axes) or None
+        render_rows(
+            names, _example_texts(table), format=style.format, out=out, title=title, color=style.color
+        )
+        out.write("\n")
+    _write_ending(report, style, out)
+
+
+def _example_texts(table: ExampleTable) -> list[list[str]]:
+    return [[str(trial.number), *(_offload_load(job) for job in trial.jobs)] for trial in table.trials]
+
+
+def _offload_load(job: Job | None) -> str:
+    if job is None:
+        return "–"
+    offload, reload = job.number("offload_s_median"), job.number("reload_s_median")
+    if not job.is_measured or offload is None or reload is None:
+        return job.status
+    return f"{three_digits(offload)} / {three_digits(reload)}" + (" !" if job.flags() else "")
+
+
+def people_table(report: Report) -> tuple[list[str], list[list[Value]]]:
+    """The table for a person: axes that vary, then figures with their range; columns without any are left out."""
+    several = len({summary.environment_id for summary in report.summaries}) > 1
+    names: list[str] = [*([] if report.by else ["cell"]), *report.axes, "jobs"]
+    rows: list[list[Value]] = []
+    figures = [_metric_texts(report, s) if report.metrics else _headline_texts(s) for s in report.summaries]
+    shown = [name for name in (figures[0] if figures else {}) if any(texts[name] for texts in figures)]
+    for summary, texts in zip(report.summaries, figures, strict=True):
+        row: list[Value] = [*([] if report.by else [summary.jobs[0].cell6]), *summary.key, len(summary.jobs)]
+        row += [texts[name] or "–" for name in shown]
+        if several:
+            row.append(environment_letter(report.jobs, summary.environment_id))
+        rows.append([*row, "; ".join(summary.flags)])
+    columns = [*names, *shown, *(["environment"] if several else []), "flags"]
+    if not any(row[-1] for row in rows):
+        return columns[:-1], [row[:-1] for row in rows]
+    return columns, rows
+
+
+def _headline_texts(summary: Summary) -> dict[str, str]:
+    metrics = summary.metrics
+    down, up = metrics["offload_link_share"].median, metrics["reload_link_share"].median
+    share = f"{down * 100:.0f} / {up * 100:.0f} %" if down is not None and up is not None else ""
+    freed = "n/a" if summary.on_cpu else _median_text("freed_bytes", metrics["freed_bytes"])
+    return {
+        "offload": spread_text("offload_s", metrics["offload_s_median"]),
+        "reload": spread_text("reload_s", metrics["reload_s_median"]),
+        "cold offload": _median_text("offload_s", metrics["offload_cold_s"]),
+        "cold reload": _median_text("reload_s", metrics["reload_cold_s"]),
+        "of link": share,
+        "copied": _median_text("copied_bytes", metrics["copied_bytes"]) if summary.on_cpu else "",
+        "freed": freed,
+        "pinned host": _median_text("pinned_bytes", metrics["pinned_bytes"]),
+    }
+
+
+def _metric_texts(report: Report, summary: Summary) -> dict[str, str]:
+    return {name: spread_text(name.removesuffix("_median"), summary.metrics[name]) for name in report.metrics}
+
+
+def _median_text(column: str, found: Spread) -> str:
+    return "" if found.median is None else human(column, found.median)
+
+
+def spread_text(column: str, found: Spread) -> str:
+    """``0.642 s (0.640–0.655)``; without a range if there is one figure only."""
+    if found.median is None or found.least is None or found.greatest is None:
+        return ""
+    text = human(column, found.median)
+    if found.count < 2:
+        return text
+    least, greatest = human(column, found.least), human(column, found.greatest)
+    if least.rpartition(" ")[2] == greatest.rpartition(" ")[2] == text.rpartition(" ")[2]:
+        least, greatest = least.rpartition(" ")[0] or least, greatest.rpartition(" ")[0] or greatest
+    return f"{text} ({least}–{greatest})"
+
+
+def _write_ending(report: Report, style: Style, out: IO[str]) -> None:
+    things = [sentence for _, sentence in report.answers.things]
+    _list(f"{len(things)} thing{'s' if len(things) != 1 else ''} to know", things, "·", style, out)
+    troubles = trouble_lines(report)
+    count = len(report.troubles)
+    _list(f"{count} job{'s' if count != 1 else ''} without figures", troubles, "✗", style, out)
+    _say([line for line in (waiting_line(report),) if line], style, out)
+
+
+def _list(title: str, lines: Sequence[str], mark: str, style: Style, out: IO[str]) -> None:
+    if not lines:
+        return
+    if style.format == "markdown":
+        out.write(f"**{title}**\n\n" + "".join(f"- {markdown_field(line)}\n" for line in lines) + "\n")
+        return
+    _say([title], style, out, strong=True, gap=False)
+    _say([f" {mark} {line}" for line in lines], style, out)
+
+
+def _say(lines: Sequence[str], style: Style, out: IO[str], *, strong: bool = False, gap: bool = True) -> None:
+    """Lines of prose: wrapped at words to the terminal, a blank line after them."""
+    if not lines:
+        return
+    if style.format == "markdown":
+        out.write("".join(f"{markdown_field(line.strip())}  \n" for line in lines) + "\n")
+        return
+    console = console_for(out, color=style.color)
+    for line in lines:
+        console.print(
+            visible(line), markup=False, style="bold" if strong else None, soft_wrap=stream_width(out) is None
+        )
+    if gap:
+        out.write("\n")

@@ -1,0 +1,154 @@
+"""The report's sentences: the best setting, where it ran, which jobs gave nothing and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from orchestrator.analysis.answers import Best
+from orchestrator.analysis.jobs import Job, JobSet, Value, axis_text
+from orchestrator.analysis.report import Report
+from orchestrator.render.values import human_bytes, human_seconds
+from orchestrator.spec.axes import AXIS_BY_NAME
+
+HOW_TO_READ = (
+    "offload, reload: until the slowest rank's device is idle, median of a job's warm iterations; over several "
+    "jobs their median (min–max). cold: the first iteration of the process. of link: copied bytes by the time, "
+    "over the raw link as probed, down / up."
+)
+
+
+def best_lines(report: Report) -> list[str]:
+    """The best setting for the largest copy, one line an environment, and where another one wins."""
+    lines = []
+    for best in report.answers.largest:
+        several = len(report.answers.largest) > 1
+        where = f" [{environment_letter(report.jobs, best.environment_id)}]" if several else ""
+        lines.append(f"best setting{where}: {best_text(best)}")
+        same = [b for b in report.answers.best if b.environment_id == best.environment_id]
+        winners = Counter(b.setting for b in same)
+        if len(winners) > 1:
+            rest = "; ".join(f"{name} in {count}" for name, count in winners.most_common(3))
+            lines.append(f"  of {len(same)} sizes and models: {rest}")
+    return lines or ["no valid job to name a best setting from"]
+
+
+def best_text(best: Best) -> str:
+    """``pin_memory, non_blocking → asleep in 0.64 s, awake in 0.71 s at 34.4 GB (97 % / 88 % of the link)``."""
+    text = (
+        f"{best.setting} → asleep in {human_seconds(best.offload_s)}, awake in {human_seconds(best.reload_s)}"
+    )
+    if best.copied_bytes is not None:
+        text += f" at {human_bytes(best.copied_bytes)}"
+    if best.offload_link_share is not None and best.reload_link_share is not None:
+        text += f" ({best.offload_link_share * 100:.0f} % / {best.reload_link_share * 100:.0f} % of the link)"
+    return text
+
+
+def environment_letter(jobs: JobSet, environment_id: int | None) -> str:
+    """A, B, … for the environments of the sweep, in the order of their ids."""
+    order = sorted(jobs.environments)
+    if environment_id not in order:
+        return "?"
+    number = order.index(environment_id)
+    return chr(ord("A") + number) if number < 26 else str(number + 1)
+
+
+def environment_text(environment: Mapping[str, Value]) -> str:
+    """``node-a · 4 × NVIDIA H200 · PCIe gen 5 ×16 · driver 580.159 · torch 2.11.0 · deepspeed 0.19.8``."""
+    parts = [str(environment["host"])]
+    if environment.get("gpu_name"):
+        parts.append(f"{environment.get('gpu_count') or 1} × {environment['gpu_name']}")
+    elif environment.get("accelerator") == "cpu":
+        parts.append(f"CPU only ({environment.get('cpu_name') or 'unknown CPU'})")
+    if environment.get("pcie_generation"):
+        parts.append(f"PCIe gen {environment['pcie_generation']} ×{environment.get('pcie_width') or '?'}")
+    for name in ("driver", "torch", "deepspeed"):
+        if environment.get(name):
+            parts.append(f"{name} {environment[name]}")
+    return " · ".join(parts)
+
+
+def caption_lines(report: Report) -> list[str]:
+    """What the jobs have in common: the sweep, its counts, the environment, the axes that do not vary."""
+    jobs = report.jobs
+    counts = Counter(job.status for job in jobs.jobs)
+    counted = ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=_ok_first))
+    chosen = f" where {' and '.join(jobs.where)}" if jobs.where else ""
+    lines = [f"{jobs.sweep.name}{chosen}: {len(jobs.jobs)} jobs" + (f" ({counted})" if counted else "")]
+    several = len(jobs.environments) > 1
+    for environment_id, environment in sorted(jobs.environments.items()):
+        letter = f"environment {environment_letter(jobs, environment_id)}: " if several else ""
+        lines.append(letter + environment_text(environment))
+    fixed = [axis_text(name, value) for name, value in report.constants if _worth_naming(name, value)]
+    if fixed:
+        lines.append("in every row: " + ", ".join(fixed) + "; every other axis at its default")
+    return lines
+
+
+def _ok_first(item: tuple[str, int]) -> tuple[bool, str]:
+    return item[0] != "ok", item[0]
+
+
+_ALWAYS_NAMED = (
+    "model",
+    "hidden_dim",
+    "nlayers",
+    "dtype",
+    "zero_stage",
+    "num_gpus",
+    "included_state",
+    "pin_memory",
+    "non_blocking",
+)
+
+
+def _worth_naming(name: str, value: Value) -> bool:
+    if name in AXIS_BY_NAME:
+        return name in _ALWAYS_NAMED or value != AXIS_BY_NAME[name].default
+    return value is not None
+
+
+def trouble_lines(report: Report) -> list[str]:
+    """Jobs without figures; those with one reason share a line. Every job is named or counted."""
+    groups: dict[tuple[str, str, str], list[Job]] = {}
+    for job in report.troubles:
+        kind = str(job.values.get("failure_kind") or "")
+        reason = str(job.values.get("message") or job.values.get("reason") or "no reason recorded")
+        groups.setdefault((job.status, kind, reason), []).append(job)
+    lines = []
+    for (status, kind, reason), members in groups.items():
+        names = ", ".join(job.name for job in members[:6])
+        more = f" and {len(members) - 6} more" if len(members) > 6 else ""
+        shown = f"{status} ({kind})" if kind and kind != status else status
+        special = _special_axes(report, members)
+        hint = "" if status == "skipped" else f" · orch logs {members[0].name}"
+        lines.append(f"{shown}: {names}{more}{special}: {reason}{hint}")
+    return lines
+
+
+def _special_axes(report: Report, members: Sequence[Job]) -> str:
+    """The axes in which these jobs are unlike every measured one."""
+    measured = report.jobs.measured
+    texts = []
+    for name in report.jobs.varying():
+        values = {job.values.get(name) for job in members}
+        if len(values) == 1 and not values & {job.values.get(name) for job in measured}:
+            texts.append(axis_text(name, values.pop()))
+    return f" ({', '.join(texts[:3])})" if texts and measured else ""
+
+
+def waiting_line(report: Report) -> str | None:
+    """How many jobs have not ended; None if all have."""
+    if not report.waiting:
+        return None
+    counts = Counter(job.status for job in report.waiting)
+    text = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return f"not ended yet: {text} · orch status {report.jobs.sweep.name}"
+
+
+def mixed_line(report: Report) -> str | None:
+    """A warning if a row combines different cells."""
+    if not report.mixed:
+        return None
+    return f"warning: rows combine jobs that differ in {', '.join(report.mixed)}; add them to --by to keep them apart"
