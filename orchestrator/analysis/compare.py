@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis.environments import EnvironmentDifference, environment_differences
@@ -211,16 +211,11 @@ def _change(
     from orchestrator.analysis import statistics
 
     a, b = pair.a[number], pair.b[number]
-    sizes = {"cell": pair.cell, "label": label, "metric": metric}
-    if reason := _cannot_judge(a, b):
-        known_a, known_b = a[np.isfinite(a)], b[np.isfinite(b)]
-        median_a = float(np.median(known_a)) if len(known_a) else None
-        median_b = float(np.median(known_b)) if len(known_b) else None
-        ratio = median_b / median_a if median_a and median_b is not None else None
-        return CellChange(
-            **sizes, verdict=Verdict.INCONCLUSIVE, reason=reason, repeats_a=len(a), repeats_b=len(b),
-            median_a=median_a, median_b=median_b, ratio=ratio,
-        )
+    blank = CellChange(
+        pair.cell, label, metric, Verdict.INCONCLUSIVE, _cannot_judge(a, b), len(a), len(b), *_medians(a, b)
+    )
+    if blank.reason:
+        return blank
     # A cell's interval depends on the cell alone, not on which others are compared with it.
     seed = zlib.crc32(f"{options.seed}/{pair.cell}/{metric}".encode())
     low, high = statistics.median_ratio_interval(a, b, seed=seed)
@@ -231,16 +226,28 @@ def _change(
         p_mann_whitney=statistics.mann_whitney_p(a, b),
         p_adjusted=float(p_of[pair.cell][number]),
     )
-    verdict, reason = judge(
-        evidence, more_is_better=MORE_IS_BETTER[metric], margin_share=options.margin_share
-    )
-    return CellChange(
-        **sizes, verdict=verdict, reason=reason, repeats_a=len(a), repeats_b=len(b),
-        median_a=float(np.median(a)), median_b=float(np.median(b)), ratio=evidence.ratio, ratio_low=low,
-        ratio_high=high, hodges_lehmann_ratio=statistics.hodges_lehmann_ratio(a, b),
-        cliffs_delta=statistics.cliffs_delta(a, b), p_mann_whitney=evidence.p_mann_whitney,
+    more_is_better = MORE_IS_BETTER[metric]
+    verdict, reason = judge(evidence, more_is_better=more_is_better, margin_share=options.margin_share)
+    return replace(
+        blank,
+        verdict=verdict,
+        reason=reason,
+        ratio_low=low,
+        ratio_high=high,
+        hodges_lehmann_ratio=statistics.hodges_lehmann_ratio(a, b),
+        cliffs_delta=statistics.cliffs_delta(a, b),
+        p_mann_whitney=evidence.p_mann_whitney,
         p_adjusted=evidence.p_adjusted,
-    )  # fmt: skip
+    )
+
+
+def _medians(a: Sample, b: Sample) -> tuple[float | None, float | None, float | None]:
+    """Medians of what was measured and their ratio, None where there is none."""
+    import numpy as np
+
+    known = [side[np.isfinite(side)] for side in (a, b)]
+    median_a, median_b = (float(np.median(side)) if len(side) else None for side in known)
+    return median_a, median_b, median_b / median_a if median_a and median_b is not None else None
 
 
 def _cannot_judge(a: Sample, b: Sample) -> str:

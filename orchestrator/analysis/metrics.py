@@ -51,7 +51,9 @@ def check_metrics(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if name not in MORE_IS_BETTER:
             raise SpecError(
-                f"'{name}' is not a metric that can be compared", "--metric", "use " + ", ".join(MORE_IS_BETTER)
+                f"'{name}' is not a metric that can be compared",
+                "--metric",
+                "use " + ", ".join(MORE_IS_BETTER),
             )
     if not names:
         raise SpecError("no metric is named", "--metric", "use " + ", ".join(DEFAULT_METRICS))

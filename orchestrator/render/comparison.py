@@ -1,0 +1,114 @@
+"""Prints a comparison: what differs in the environment first, then the counts, then the cells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import IO
+
+from orchestrator.analysis.compare import CellChange, Comparison
+from orchestrator.analysis.verdicts import Verdict
+from orchestrator.render.formats import render_rows
+
+COLUMNS = (
+    "cell", "label", "metric", "verdict", "reason", "repeats_a", "repeats_b", "median_a", "median_b", "ratio",
+    "ratio_low", "ratio_high", "hodges_lehmann_ratio", "cliffs_delta", "p_mann_whitney", "p_adjusted",
+)  # fmt: skip
+_SHORT_COLUMNS = ("verdict", "cell", "where", "metric", "A", "B", "change", "95 % interval", "n")
+
+
+def render_comparison(
+    comparison: Comparison, *, format: str, out: IO[str], note: IO[str], show_same: bool = False  # noqa: A002
+) -> None:
+    """Write the comparison.
+
+    Args:
+        format: table, markdown, csv or json; CSV and JSON hold every cell, the others leave "same" out.
+        note: where CSV puts what is not a row: environment, counts, cells of one side.
+        show_same: table and markdown list the cells that are the same, too.
+    """
+    if format == "json":
+        json.dump(_document(comparison), out, indent=1, allow_nan=False)
+        out.write("\n")
+        return
+    head = note if format == "csv" else out
+    separator = "\n\n" if format == "markdown" else "\n"
+    head.write(separator.join(_head(comparison)) + separator)
+    if format == "csv":
+        render_rows(COLUMNS, [_exact(change) for change in comparison.changes], format=format, out=out)
+        return
+    shown = [c for c in comparison.changes if show_same or c.verdict is not Verdict.SAME]
+    rank = {verdict: place for place, verdict in enumerate(Verdict)}
+    shown.sort(key=lambda change: (rank[change.verdict], -abs((change.ratio or 1.0) - 1)))
+    if shown:
+        render_rows(_SHORT_COLUMNS, [_short(change) for change in shown], format=format, out=out)
+
+
+def _head(comparison: Comparison) -> list[str]:
+    lines = [f"A = {comparison.name_a}, B = {comparison.name_b}"]
+    lines += [f"environment differs: {d.what} {d.a} → {d.b}" for d in comparison.environment]
+    counts = comparison.counts()
+    parts = [f"{counts[v]} {v}" for v in (Verdict.SAME, Verdict.WORSE, Verdict.BETTER, Verdict.INCONCLUSIVE)]
+    lines.append(f"{sum(counts.values())} cells: " + " · ".join(parts))
+    left_out = comparison.left_out_a + comparison.left_out_b
+    if left_out:
+        lines.append(
+            f"left out for a flag: {comparison.left_out_a} jobs of A, {comparison.left_out_b} of B"
+            " (--include-flagged takes them)"
+        )
+    for side, cells in (("A", comparison.only_a), ("B", comparison.only_b)):
+        if cells:
+            lines.append(f"only in {side}: {', '.join(_cell6(cell) for cell in cells)}")
+    return lines
+
+
+def _short(change: CellChange) -> Sequence[object]:
+    interval = ""
+    if change.ratio_low is not None and change.ratio_high is not None:
+        interval = f"{_percent(change.ratio_low)} … {_percent(change.ratio_high)}"
+    return (
+        str(change.verdict),
+        _cell6(change.cell),
+        change.label,
+        change.metric,
+        _digits(change.median_a),
+        _digits(change.median_b),
+        "" if change.ratio is None else _percent(change.ratio),
+        interval or change.reason,
+        f"{change.repeats_a} + {change.repeats_b}",
+    )
+
+
+def _exact(change: CellChange) -> Sequence[object]:
+    row = {name: getattr(change, name) for name in COLUMNS}
+    return tuple(row.values())
+
+
+def _document(comparison: Comparison) -> dict[str, object]:
+    return {
+        "a": comparison.name_a,
+        "b": comparison.name_b,
+        "margin_share": comparison.options.margin_share,
+        "environment": [{"what": d.what, "a": d.a, "b": d.b} for d in comparison.environment],
+        "counts": {str(verdict): count for verdict, count in comparison.counts().items()},
+        "left_out_a": comparison.left_out_a,
+        "left_out_b": comparison.left_out_b,
+        "only_in_a": list(comparison.only_a),
+        "only_in_b": list(comparison.only_b),
+        "cells": [dict(zip(COLUMNS, _exact(change), strict=True)) for change in comparison.changes],
+    }
+
+
+def _cell6(cell: str) -> str:
+    return cell.removeprefix("v1:")[:6]
+
+
+def _percent(ratio: float) -> str:
+    share = (ratio - 1) * 100
+    return f"{share:+.0f} %" if abs(share) >= 10 else f"{share:+.1f} %"
+
+
+def _digits(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.0f}" if abs(value) >= 1e6 else f"{value:.4g}"
