@@ -199,7 +199,7 @@ def _explain(item: Any, root: Node, fields: set[str], problems: Problems) -> Non
         what = f"the name '{node.plain()}' cannot be used in file names and commands"
         problems.add(mark, what, "letters, digits, dot, dash and underscore, at most 100")
     else:
-        message = str(item["msg"]).removeprefix("Input ")
+        message = str(item["msg"]).removeprefix("Input ").replace("an object", "a mapping")
         problems.add(mark, f"{name}: {message}" if name else message, "")
 
 

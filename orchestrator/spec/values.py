@@ -20,7 +20,8 @@ DTYPE_ALIASES = {
     "bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32",
 }  # fmt: skip
 RESERVED_ENV = {
-    "RANK": "orch sets it", "LOCAL_RANK": "orch sets it", "WORLD_SIZE": "the axes num_gpus and num_nodes decide it",
+    "RANK": "orch sets it", "LOCAL_RANK": "orch sets it",
+    "WORLD_SIZE": "the axes num_gpus and num_nodes decide it",
     "MASTER_ADDR": "orch sets it", "MASTER_PORT": "orch leases a free port for each job",
     "CUDA_VISIBLE_DEVICES": "orch gives each job its devices; limit them by --gpus",
     "CUDA_DEVICE_ORDER": "orch sets it", "DS_ACCELERATOR": "orch sets it", "OMP_NUM_THREADS": "orch sets it",
