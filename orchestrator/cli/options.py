@@ -50,6 +50,26 @@ def format_options(*formats: str, default: str = "table") -> Callable[[AnyFuncti
     return decorate
 
 
+class SpecPath(click.Path):
+    """A sweep file, or the name of one that comes with orch where no such file exists."""
+
+    name = "sweep file"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The file's path; says on stderr when it is a shipped one."""
+        from orchestrator.spec.shipped import find_shipped
+
+        path = Path(super().convert(value, param, ctx))
+        shipped = find_shipped(path)
+        if shipped is None:
+            return path
+        click.echo(f"no file {path} here: using sweeps/{shipped.name}, which comes with orch", err=True)
+        return shipped
+
+
 def output_option(command: Command) -> Command:
     """``-o``, passed as ``output``: a path, or None for stdout."""
     return click.option(
