@@ -62,7 +62,7 @@ class SpecPath(click.Path):
         """The file's path; says on stderr when it is a shipped one."""
         from orchestrator.spec.shipped import find_shipped
 
-        path = Path(super().convert(value, param, ctx))
+        path = Path(str(super().convert(value, param, ctx)))
         shipped = find_shipped(path)
         if shipped is None:
             return path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import db_option, no_color_option
+from orchestrator.cli.options import SpecPath, db_option, no_color_option
 
 if TYPE_CHECKING:
     pass
@@ -47,7 +47,7 @@ def _run_options(command: click.decorators.FC) -> click.decorators.FC:
 
 
 @click.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@click.argument("spec", type=SpecPath())
 @_run_options
 @_engine_options
 @db_option
