@@ -9,11 +9,11 @@ from orchestrator.doctor.database import check_database, database_folder
 from orchestrator.doctor.devices import check_devices, read_driver
 from orchestrator.doctor.finding import Finding, Settings, Severity, error
 from orchestrator.doctor.host import check_disk, check_numa, check_ports
+from orchestrator.doctor.jitlocks import clear_stale_locks
 from orchestrator.doctor.link import probe_link
 from orchestrator.doctor.memory import check_leftovers, check_memory, find_leftovers
 from orchestrator.doctor.pinned import check_pinned
 from orchestrator.doctor.software import check_build, check_locks, check_versions
-from orchestrator.launch.jitlocks import clear_stale_locks
 
 
 class Fix(StrEnum):

@@ -12,8 +12,8 @@ import psutil
 
 from orchestrator.doctor.devices import Driver
 from orchestrator.doctor.finding import Finding, Settings, ok, size, warn
+from orchestrator.doctor.jitlocks import holders_of
 from orchestrator.launch.devices import ram_bytes
-from orchestrator.launch.jitlocks import holders_of
 
 _LEFTOVERS = ("deepspeed_*", "sem.deepspeed_*", "nccl-*", "torch_*")
 """Names of DeepSpeed, NCCL and torch in /dev/shm."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestrator.doctor.devices import Driver
 from orchestrator.doctor.finding import Finding, Settings, error, ok, warn
-from orchestrator.launch.jitlocks import extensions_dirs, find_locks
+from orchestrator.doctor.jitlocks import extensions_dirs, find_locks
 
 _OP = "fused_adam"
 
@@ -57,13 +57,13 @@ def check_build(settings: Settings, driver: Driver | str) -> list[Finding]:
     has_gpu = isinstance(driver, Driver) and bool(driver.devices)
     built = _built_op(settings)
     if built is not None:
-        return [ok("build", "ops built", str(built)), *_arch_list(settings, has_gpu)]
+        return [ok("build", "ops built", str(built)), *_arch_list(settings)]
     missing = list(_missing_tools(settings, has_gpu))
     if missing:
-        return [*missing, *_arch_list(settings, has_gpu)]
+        return [*missing, *_arch_list(settings)]
     message = "ops not built yet: the first sweep builds them before it times anything"
     folder = " or ".join(map(str, extensions_dirs(settings.environ))) or "no extension folder yet"
-    return [ok("build", message, folder), *_arch_list(settings, has_gpu), *_cuda_mismatch(settings, has_gpu)]
+    return [ok("build", message, folder), *_arch_list(settings), *_cuda_mismatch(settings, has_gpu)]
 
 
 def _built_op(settings: Settings) -> Path | None:
@@ -117,18 +117,16 @@ def _cuda_mismatch(settings: Settings, has_gpu: bool) -> Iterator[Finding]:
         yield error("compiler", message, nvcc, f"export CUDA_HOME=/usr/local/cuda-{need}")
 
 
-def _arch_list(settings: Settings, has_gpu: bool) -> Iterator[Finding]:
-    """DeepSpeed's builder reads ``9.0a`` as two integers and crashes."""
+def _arch_list(settings: Settings) -> Iterator[Finding]:
+    """DeepSpeed's builder reads ``9.0a`` as two integers and crashes; orch's own ranks rewrite it."""
     text = settings.environ.get("TORCH_CUDA_ARCH_LIST", "")
     bad = [part for part in re.split(r"[;\s]+", text) if re.search(r"\d[a-z]+(\+|$)", part)]
     if bad:
         plain = re.sub(r"(\d)[a-z]+", r"\1", text)
-        bad_minor = re.sub(r".*\.", "", bad[0]).removesuffix("+PTX")
-        message = (
-            f"TORCH_CUDA_ARCH_LIST={text} makes DeepSpeed's builder crash (invalid literal '{bad_minor}')"
-        )
-        finding = warn if not has_gpu else error
-        yield finding("arch", message, "environment", f'export TORCH_CUDA_ARCH_LIST="{plain}"')
+        minor = re.sub(r".*\.", "", bad[0]).removesuffix("+PTX")
+        message = f"TORCH_CUDA_ARCH_LIST={text} makes DeepSpeed's builder crash (invalid literal '{minor}')"
+        evidence = "environment; orch's own ranks build without the letter, other programs crash"
+        yield warn("arch", message, evidence, f'export TORCH_CUDA_ARCH_LIST="{plain}"')
 
 
 def check_locks(settings: Settings) -> list[Finding]:

@@ -10,9 +10,9 @@ import pytest
 
 from orchestrator.doctor.examine import Fix, mend, worst
 from orchestrator.doctor.finding import Settings, Severity
+from orchestrator.doctor.jitlocks import clear_stale_locks, extensions_dirs, find_locks
 from orchestrator.doctor.memory import check_leftovers, find_leftovers
 from orchestrator.doctor.software import check_build, check_locks
-from orchestrator.launch.jitlocks import clear_stale_locks, extensions_dirs, find_locks
 
 
 @pytest.fixture
