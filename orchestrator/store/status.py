@@ -9,64 +9,42 @@ from enum import StrEnum
 class JobStatus(StrEnum):
     """Status of a job. An attempt has the same without ``pending`` and ``skipped``."""
 
-    PENDING = "pending"
-    RUNNING = "running"
-    OK = "ok"
-    FAILED = "failed"
-    TIMEOUT = "timeout"
-    OOM_GPU = "oom_gpu"
-    OOM_HOST = "oom_host"
-    CANCELLED = "cancelled"
-    LOST = "lost"
-    SKIPPED = "skipped"
-
-    pending = PENDING
-    running = RUNNING
-    ok = OK
-    failed = FAILED
-    timeout = TIMEOUT
-    oom_gpu = OOM_GPU
-    oom_host = OOM_HOST
-    cancelled = CANCELLED
-    lost = LOST
-    skipped = SKIPPED
+    pending = "pending"
+    running = "running"
+    ok = "ok"
+    failed = "failed"
+    timeout = "timeout"
+    oom_gpu = "oom_gpu"
+    oom_host = "oom_host"
+    cancelled = "cancelled"
+    lost = "lost"
+    skipped = "skipped"
 
     @property
     def is_final(self) -> bool:
         """Neither waiting nor under way."""
-        return self not in (JobStatus.PENDING, JobStatus.RUNNING)
+        return self not in (JobStatus.pending, JobStatus.running)
 
 
 class FailureKind(StrEnum):
     """Why an attempt is ``failed``."""
 
-    NO_RESULT = "no_result"
-    KILLED = "killed"
-    EXCEPTION = "exception"
-    STATES_CHANGED = "states_changed"
-    WRONG_DEVICE = "wrong_device"
-    UNSUPPORTED = "unsupported"
-    PORT = "port"
-    JIT_BUILD = "jit_build"
-    HANG = "hang"
-    FORK_UNSAFE = "fork_unsafe"
-
-    no_result = NO_RESULT
-    killed = KILLED
-    exception = EXCEPTION
-    states_changed = STATES_CHANGED
-    wrong_device = WRONG_DEVICE
-    unsupported = UNSUPPORTED
-    port = PORT
-    jit_build = JIT_BUILD
-    hang = HANG
-    fork_unsafe = FORK_UNSAFE
+    no_result = "no_result"
+    killed = "killed"
+    exception = "exception"
+    states_changed = "states_changed"
+    wrong_device = "wrong_device"
+    unsupported = "unsupported"
+    port = "port"
+    jit_build = "jit_build"
+    hang = "hang"
+    fork_unsafe = "fork_unsafe"
 
 
-AGAIN_BY_DEFAULT = frozenset({JobStatus.PENDING, JobStatus.CANCELLED, JobStatus.LOST})
+AGAIN_BY_DEFAULT = frozenset({JobStatus.pending, JobStatus.cancelled, JobStatus.lost})
 """What continuing a sweep runs."""
 
-AGAIN_IF_ASKED = frozenset({JobStatus.FAILED, JobStatus.TIMEOUT, JobStatus.OOM_GPU, JobStatus.OOM_HOST})
+AGAIN_IF_ASKED = frozenset({JobStatus.failed, JobStatus.timeout, JobStatus.oom_gpu, JobStatus.oom_host})
 """What ``--retry-failed`` adds."""
 
 

@@ -5,32 +5,32 @@ from __future__ import annotations
 from orchestrator.store.status import JobStatus
 
 S = JobStatus
-_ENDS = frozenset({S.OK, S.FAILED, S.TIMEOUT, S.OOM_GPU, S.OOM_HOST, S.CANCELLED, S.LOST})
-_AGAIN = frozenset({S.PENDING, S.RUNNING, S.SKIPPED})
+_ENDS = frozenset({S.ok, S.failed, S.timeout, S.oom_gpu, S.oom_host, S.cancelled, S.lost})
+_AGAIN = frozenset({S.pending, S.running, S.skipped})
 
 ATTEMPT: dict[JobStatus, frozenset[JobStatus]] = {
-    S.RUNNING: _ENDS,
+    S.running: _ENDS,
     # Every rank's final record turned up after all: nobody else may say so.
-    S.LOST: frozenset({S.OK}),
-    S.CANCELLED: frozenset({S.OK}),
-} | {status: frozenset() for status in (S.OK, S.FAILED, S.TIMEOUT, S.OOM_GPU, S.OOM_HOST)}
+    S.lost: frozenset({S.ok}),
+    S.cancelled: frozenset({S.ok}),
+} | {status: frozenset() for status in (S.ok, S.failed, S.timeout, S.oom_gpu, S.oom_host)}
 """From -> to, for an attempt; it begins as running."""
 
 JOB: dict[JobStatus, frozenset[JobStatus]] = {
-    S.PENDING: frozenset({S.RUNNING, S.SKIPPED, S.CANCELLED, S.OK}),
-    S.RUNNING: _ENDS | {S.PENDING, S.SKIPPED},
-    S.OK: frozenset(),
-    S.FAILED: _AGAIN,
-    S.TIMEOUT: _AGAIN,
-    S.OOM_GPU: _AGAIN,
-    S.OOM_HOST: _AGAIN,
-    S.CANCELLED: _AGAIN | {S.OK},
-    S.LOST: _AGAIN | {S.OK},
-    S.SKIPPED: frozenset({S.PENDING}),
+    S.pending: frozenset({S.running, S.skipped, S.cancelled, S.ok}),
+    S.running: _ENDS | {S.pending, S.skipped},
+    S.ok: frozenset(),
+    S.failed: _AGAIN,
+    S.timeout: _AGAIN,
+    S.oom_gpu: _AGAIN,
+    S.oom_host: _AGAIN,
+    S.cancelled: _AGAIN | {S.ok},
+    S.lost: _AGAIN | {S.ok},
+    S.skipped: frozenset({S.pending}),
 }
 """From -> to, for a job. To pending from running: a retry. To ok from pending, cancelled or lost: taken in."""
 
-CLAIMABLE = frozenset(status for status, to in JOB.items() if S.RUNNING in to)
+CLAIMABLE = frozenset(status for status, to in JOB.items() if S.running in to)
 """A job with one of these may get an attempt."""
 
 
@@ -48,8 +48,6 @@ def check_attempt(old: JobStatus, new: JobStatus) -> None:
     _check("attempt", ATTEMPT, old, new)
 
 
-def _check(
-    what: str, table: dict[JobStatus, frozenset[JobStatus]], old: JobStatus, new: JobStatus
-) -> None:
+def _check(what: str, table: dict[JobStatus, frozenset[JobStatus]], old: JobStatus, new: JobStatus) -> None:
     if new not in table.get(old, frozenset()):
         raise IllegalTransition(f"{what}: {old} -> {new}")

@@ -1,0 +1,304 @@
+"""Takes the spool of an attempt in: every complete line, each once, however often it is called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Table, func, select, update
+
+from orchestrator.store.bulk import insert_new, upsert_known
+from orchestrator.store.clock import utc_now
+from orchestrator.store.coerce import DoesNotFit, fitters, nonfinite_name
+from orchestrator.store.ids import add_events, take_ids
+from orchestrator.store.results import refresh_results
+from orchestrator.store.rows import IntakeCount
+from orchestrator.store.spoolfile import Line, rank_of, read_lines, spool_files
+from orchestrator.store.tables import attempt, attempt_rank, environment, event, iteration, job, memory_sample
+
+Row = dict[str, Any]
+Write = Callable[[Callable[[Connection], None]], None]
+
+BATCH_ROWS = 5000
+"""Rows of one transaction: short for other writers, and the memory that an intake takes."""
+
+_IDENTITY = [c.name for c in environment.c if c.name not in ("environment_id", "uid", "created_at")]
+_SETTABLE = frozenset(
+    "ds_config ds_config_sha256 alloc_conf tracked_objects numa_bound overlapped overlap_note launch_note".split()
+)
+"""Columns of ``attempt`` that a rank may set; the rest is the supervisor's."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows on their way into the database."""
+
+    attempt_id: int
+    iterations: list[Row] = field(default_factory=list)
+    samples: list[Row] = field(default_factory=list)
+    ranks: dict[int, Row] = field(default_factory=dict)
+    environments: list[tuple[int, Row]] = field(default_factory=list)
+    attempt: Row = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.iterations) + len(self.samples)
+
+    def rank(self, number: int) -> Row:
+        """What is known of that rank."""
+        return self.ranks.setdefault(number, {"attempt_id": self.attempt_id, "rank": number})
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads spool files into batches and keeps count."""
+
+    attempt_id: int
+    attempt_uid: str
+    lines: int = 0
+    iterations: int = 0
+    samples: int = 0
+    ranks_done: set[int] = field(default_factory=set)
+    bad: list[tuple[str, int, str]] = field(default_factory=list)
+    bad_lines: int = 0
+
+    def read(self, files: Iterable[Path], write: Callable[[Batch], None]) -> None:
+        """Hand every record of the files to ``write``, in batches."""
+        batch = Batch(self.attempt_id)
+        for path in files:
+            for line in self._lines(path):
+                self.lines += 1
+                try:
+                    self._take(batch, line, rank_of(path))
+                except _Stranger:
+                    self._note(path, line.number, "it is of another attempt; the file is left out")
+                    break
+                except DoesNotFit as problem:
+                    self._note(path, line.number, str(problem))
+                if len(batch) >= BATCH_ROWS:
+                    write(batch)
+                    batch = Batch(self.attempt_id)
+        write(batch)
+
+    def _lines(self, path: Path) -> Iterable[Line]:
+        try:
+            yield from read_lines(path)
+        except OSError as e:
+            self._note(path, 0, f"cannot be read: {e.strerror}")
+
+    def _note(self, path: Path, number: int, problem: str) -> None:
+        self.bad_lines += 1
+        if not any(name == path.name for name, _, _ in self.bad):
+            self.bad.append((path.name, number, problem))
+
+    def _take(self, batch: Batch, line: Line, rank: int | None) -> None:
+        record = line.record
+        if record is None:
+            raise DoesNotFit(line.problem)
+        kind = record["kind"]
+        if kind in ("iteration", "sample"):
+            self._take_row(batch, kind, record, rank)
+            return
+        given = record.get("rank", rank)
+        rank = given if isinstance(given, int) and not isinstance(given, bool) and given >= 0 else rank
+        if kind == "attempt":
+            batch.attempt.update(_fitted(attempt, {k: v for k, v in record.items() if k in _SETTABLE}))
+        elif rank is None:
+            if kind in ("start", "environment", "timed_from", "timed_to", "error", "final"):
+                raise DoesNotFit(f"a record '{kind}' without a rank")
+        elif kind == "environment":
+            batch.environments.append((rank, _fitted(environment, record)))
+        else:
+            self._take_rank(batch, kind, record, rank)
+
+    def _take_row(self, batch: Batch, kind: str, record: Row, rank: int | None) -> None:
+        table = iteration if kind == "iteration" else memory_sample
+        row = _fitted(table, record)
+        row["attempt_id"] = self.attempt_id
+        if row.get("rank") is None:
+            row["rank"] = rank
+        if kind == "iteration":
+            row.setdefault("is_warmup", False)
+            row.setdefault("is_cold", row.get("iteration") == 0)
+            row.setdefault("is_instrumented", False)
+            row["nonfinite"] = _nonfinite(record)
+        for column in table.c:
+            if not column.nullable and row.get(column.name) is None:
+                raise DoesNotFit(f"'{column.name}' is missing")
+        if kind == "iteration":
+            self.iterations += 1
+            batch.iterations.append(row)
+        else:
+            self.samples += 1
+            batch.samples.append(row)
+
+    def _take_rank(self, batch: Batch, kind: str, record: Row, rank: int) -> None:
+        if kind == "start":
+            if record.get("attempt_uid") not in (None, self.attempt_uid):
+                raise _Stranger
+            names = ("host", "pid", "device_uuid", "launch_mode")
+            batch.rank(rank).update(_fitted(attempt_rank, {k: v for k, v in record.items() if k in names}))
+            batch.rank(rank)["started_at"] = _fitted(attempt_rank, {"started_at": record.get("at")})[
+                "started_at"
+            ]
+        elif kind == "timed_from":
+            batch.rank(rank).setdefault("timed_from_at", _time(record))
+        elif kind == "timed_to":
+            batch.rank(rank)["timed_to_at"] = _time(record)
+            batch.rank(rank)["loop_s"] = _fitted(attempt_rank, {"loop_s": record.get("loop_s")})["loop_s"]
+        elif kind == "error":
+            names = ("failure_kind", "message", "traceback")
+            batch.rank(rank).update(_fitted(attempt_rank, {k: v for k, v in record.items() if k in names}))
+            batch.rank(rank)["error_status"] = str(record.get("status", "failed"))
+        elif kind == "final":
+            batch.rank(rank)["final_at"] = _time(record) or utc_now()
+            done = record.get("iterations")
+            batch.rank(rank)["iterations"] = _fitted(attempt_rank, {"iterations": done})["iterations"]
+            self.ranks_done.add(rank)
+
+    def count(self) -> IntakeCount:
+        """What was read."""
+        return IntakeCount(
+            self.lines, self.iterations, self.samples, self.bad_lines, frozenset(self.ranks_done)
+        )
+
+
+class _Stranger(Exception):
+    """The file belongs to another attempt."""
+
+
+def _fitted(table: Table, record: Row) -> Row:
+    """The record's values that are columns of the table; unknown keys are left out."""
+    fit = fitters(table)
+    row = {}
+    for name, value in record.items():
+        if name in fit:
+            try:
+                row[name] = fit[name](value)
+            except DoesNotFit as problem:
+                raise DoesNotFit(f"'{name}': {problem}") from problem
+    return row
+
+
+def _time(record: Row) -> Any:
+    return _fitted(attempt_rank, {"final_at": record.get("at")})["final_at"]
+
+
+def _nonfinite(record: Row) -> str | None:
+    """``loss=nan`` for every column whose value is NULL because it is not finite."""
+    fit = fitters(iteration)
+    found = []
+    for name, value in record.items():
+        if isinstance(value, (float, str)) and name in fit:
+            word = nonfinite_name(value)
+            if word is not None and name != "nonfinite" and fit[name](value) is None:
+                found.append(f"{name}={word}")
+    given = record.get("nonfinite")
+    if isinstance(given, str) and given:
+        found += [part for part in given.split(",") if part and part not in found]
+    return ",".join(sorted(found)) or None
+
+
+def intake(attempt_id: int, attempt_uid: str, files: Iterable[Path], write: Write) -> IntakeCount:
+    """Take the files in; ``write`` runs a function in a writing transaction, and may run it again."""
+    reader = Reader(attempt_id, attempt_uid)
+    reader.read(files, lambda batch: write(lambda connection: _store(connection, batch)))
+    if reader.bad:
+        write(lambda connection: _report(connection, attempt_id, reader))
+    return reader.count()
+
+
+def take_in(connection: Connection, attempt_id: int, attempt_uid: str, spool_dir: Path) -> IntakeCount:
+    """The same inside a transaction that is under way; for attempts whose records are few."""
+    return intake(attempt_id, attempt_uid, spool_files(spool_dir), lambda work: work(connection))
+
+
+def _store(connection: Connection, batch: Batch) -> None:
+    _store_environments(connection, batch)
+    late = bool(batch.iterations) and insert_new(connection, iteration, batch.iterations) > 0
+    if batch.samples:
+        insert_new(connection, memory_sample, batch.samples)
+    if batch.ranks:
+        upsert_known(connection, attempt_rank, list(batch.ranks.values()))
+    _update_attempt(connection, batch)
+    if late:
+        _refresh_if_ended(connection, batch.attempt_id)
+
+
+def _store_environments(connection: Connection, batch: Batch) -> None:
+    for rank, row in batch.environments:
+        identity = {name: row.get(name) for name in _IDENTITY}
+        identity["host"] = identity["host"] or batch.ranks.get(rank, {}).get("host") or "unknown"
+        uid = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        query = select(environment.c.environment_id).where(environment.c.uid == uid)
+        found = connection.execute(query).scalar_one_or_none()
+        if found is None:
+            new = {**identity, "uid": uid, "environment_id": take_ids(connection, "environment"),
+                   "created_at": utc_now()}  # fmt: skip
+            insert_new(connection, environment, [new])
+            found = connection.execute(query).scalar_one()
+        batch.rank(rank)["environment_id"] = found
+        if rank == 0:
+            batch.attempt["environment_id"] = found
+
+
+def _update_attempt(connection: Connection, batch: Batch) -> None:
+    """What the ranks together say about the attempt; what the supervisor set stays."""
+    values = dict(batch.attempt)
+    if any(
+        row.keys() & {"timed_from_at", "timed_to_at", "loop_s", "launch_mode"} for row in batch.ranks.values()
+    ):
+        mine = attempt_rank.c.attempt_id == batch.attempt_id
+        known = connection.execute(
+            select(
+                func.min(attempt_rank.c.timed_from_at),
+                func.max(attempt_rank.c.timed_to_at),
+                func.max(attempt_rank.c.loop_s),
+                func.min(attempt_rank.c.launch_mode),
+            ).where(mine)
+        ).one()
+        names = ("timed_from_at", "timed_to_at", "loop_s", "launch_mode")
+        for name, value in zip(names, known, strict=True):
+            if value is not None:
+                values[name] = func.coalesce(attempt.c[name], value) if name == "launch_mode" else value
+    if values:
+        connection.execute(update(attempt).where(attempt.c.attempt_id == batch.attempt_id).values(values))
+
+
+def _refresh_if_ended(connection: Connection, attempt_id: int) -> None:
+    """Late rows change a result that is already there."""
+    query = (
+        select(job.c.job_id)
+        .join(attempt, attempt.c.job_id == job.c.job_id)
+        .where(attempt.c.attempt_id == attempt_id, attempt.c.status != "running")
+    )
+    ended = connection.execute(query).scalar_one_or_none()
+    if ended is not None:
+        refresh_results(connection, [ended])
+
+
+def _report(connection: Connection, attempt_id: int, reader: Reader) -> None:
+    """One event a file that holds lines of no use; the same is not said twice."""
+    ids = connection.execute(
+        select(job.c.sweep_id, job.c.job_id)
+        .join(attempt, attempt.c.job_id == job.c.job_id)
+        .where(attempt.c.attempt_id == attempt_id)
+    ).one()
+    said = set(
+        connection.execute(
+            select(event.c.message).where(event.c.job_id == ids.job_id, event.c.attempt_id == attempt_id)
+        ).scalars()
+    )
+    notes = [f"spool {name}: line {number} is of no use: {problem}" for name, number, problem in reader.bad]
+    add_events(
+        connection,
+        [
+            {"sweep_id": ids.sweep_id, "job_id": ids.job_id, "attempt_id": attempt_id, "kind": "note",
+             "message": note}
+            for note in notes
+            if note not in said
+        ],
+    )  # fmt: skip

@@ -1,0 +1,114 @@
+"""Keeps ``job_result`` true to the rows: recomputed whenever a job's rows or state change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, or_, select
+
+from orchestrator.spec.axes import AXIS_BY_NAME
+from orchestrator.store.bulk import replace
+from orchestrator.store.figures import (
+    ITERATION_COLUMNS,
+    Circumstances,
+    Figures,
+    IterationFigures,
+    Probe,
+    figures,
+)
+from orchestrator.store.tables import attempt, iteration, job, job_result, link_probe
+
+_ATTEMPTS = (
+    select(
+        attempt.c.attempt_id,
+        attempt.c.status,
+        attempt.c.overlapped,
+        attempt.c.device_uuids,
+        attempt.c.timed_from_at,
+        attempt.c.timed_to_at,
+        job.c.pin_memory,
+        job.c.pin_memory_then,
+        job.c.contention,
+        job.c.num_gpus,
+        job.c.status.label("job_status"),
+    )
+    .join(job, job.c.job_id == attempt.c.job_id)
+    .where(attempt.c.job_id == bindparam("id"))
+    .order_by(attempt.c.number.desc())
+)
+_ITERATIONS = select(*(iteration.c[name] for name in ITERATION_COLUMNS)).where(
+    iteration.c.attempt_id == bindparam("id")
+)
+_DELETE = delete(job_result).where(job_result.c.job_id == bindparam("id"))
+
+
+def refresh_results(connection: Connection, job_ids: Iterable[int]) -> None:
+    """Rewrite the rows of ``job_result``; a job without measurements has none."""
+    for job_id in job_ids:
+        row = computed(connection, job_id)
+        if row is None:
+            connection.execute(_DELETE, {"id": job_id})
+        else:
+            replace(connection, job_result, row)
+
+
+def computed(connection: Connection, job_id: int) -> Figures | None:
+    """What ``job_result`` ought to hold for the job; None if it has no measurement."""
+    attempts = connection.execute(_ATTEMPTS, {"id": job_id}).all()
+    # The successful attempt counts; without one, the newest that measured anything.
+    for one in sorted(attempts, key=lambda row: row.status != "ok"):
+        rows = [IterationFigures(*row) for row in connection.execute(_ITERATIONS, {"id": one.attempt_id})]
+        if rows:
+            about = _circumstances(connection, one)
+            return {"job_id": job_id, "attempt_id": one.attempt_id, **figures(rows, about)}
+    return None
+
+
+def _circumstances(connection: Connection, one: Row[Any]) -> Circumstances:
+    devices = json.loads(one.device_uuids) if one.device_uuids else []
+    return Circumstances(
+        is_ok=one.status == "ok" and one.job_status == "ok",
+        overlapped=one.overlapped,
+        contention=one.contention or 1,
+        device_uuids=devices,
+        devices_at_once=one.num_gpus or 1,
+        timed_from_at=one.timed_from_at,
+        timed_to_at=one.timed_to_at,
+        probes=_probes(connection, devices, one) if any(devices) and one.timed_from_at else (),
+    )
+
+
+def _probes(connection: Connection, devices: list[str | None], one: Row[Any]) -> list[Probe]:
+    """The nearest probes on either side of the timed section, of every kind and device."""
+    default = AXIS_BY_NAME["pin_memory"].default if one.pin_memory is None else one.pin_memory
+    pinned = default if one.pin_memory_then is None else one.pin_memory_then
+    found: list[Probe] = []
+    last = one.timed_to_at or one.timed_from_at
+    for device in sorted({device for device in devices if device}):
+        mine = (link_probe.c.device_uuid == device) & (link_probe.c.pinned == bool(pinned))
+        columns = [link_probe.c[name] for name in Probe.__dataclass_fields__]
+        kinds = select(link_probe.c.direction, link_probe.c.devices_at_once).where(mine).distinct()
+        for direction, at_once in connection.execute(kinds).all():
+            kind = mine & (link_probe.c.direction == direction) & (link_probe.c.devices_at_once == at_once)
+            before = select(*columns).where(kind, link_probe.c.probed_at <= one.timed_from_at)
+            after = select(*columns).where(kind, link_probe.c.probed_at >= last)
+            for query, order in ((before, link_probe.c.probed_at.desc()), (after, link_probe.c.probed_at)):
+                row = connection.execute(query.order_by(order).limit(1)).first()
+                if row is not None:
+                    found.append(Probe(*row))
+    return found
+
+
+def jobs_around(connection: Connection, device_uuids: Iterable[str], first_at: str) -> list[int]:
+    """Jobs on those devices that a probe at ``first_at`` or later may concern: those without a later one."""
+    like = [attempt.c.device_uuids.like(f'%"{uuid}"%') for uuid in device_uuids]
+    if not like:
+        return []
+    query = (
+        select(attempt.c.job_id)
+        .join(job_result, job_result.c.attempt_id == attempt.c.attempt_id)
+        .where(or_(*like), attempt.c.timed_to_at <= first_at, job_result.c.probe_drift_share.is_(None))
+    )
+    return sorted(set(connection.execute(query).scalars()))
