@@ -19,7 +19,6 @@ def command(sweep: str, db: str) -> None:
     from orchestrator.store.opening import open_store
 
     with open_store(db) as store:
-        store.request_cancel(sweep)
-        owner = store.sweep(sweep).owner
+        owner = store.request_cancel(sweep).owner
     who = f"the orch {owner} stops its jobs and leaves" if owner else "no orch runs it now"
     click.echo(f"sweep {sweep}: asked to stop; {who}")

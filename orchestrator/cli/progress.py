@@ -47,7 +47,7 @@ def progress_line(tally: Tally, *, marks: tuple[str, str] = ("✓", "✗")) -> s
 
 def _marks(out: IO[str]) -> tuple[str, str]:
     try:
-        "✓✗·".encode(out.encoding or "ascii")
+        "✓✗·".encode(getattr(out, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return ("ok", "failed")
     return ("✓", "✗")
@@ -62,7 +62,7 @@ class PlainView:
         self._marks = _marks(out)
         self._next_s = 0.0
 
-    def begin(self, tally: Tally, header: str) -> None:
+    def begin(self, header: str) -> None:
         """The header line."""
         self._next_s = time.monotonic() + _PLAIN_EVERY_S
         if not self._quiet:
@@ -83,7 +83,7 @@ class PlainView:
         """The line as it is."""
         self._say(text)
 
-    def end(self, tally: Tally) -> None:
+    def end(self) -> None:
         """Nothing: the last line is the command's."""
 
     def _say(self, text: str) -> None:
@@ -110,9 +110,9 @@ class LiveView(PlainView):
         super().__init__(out)
         self._live: Live | None = None
 
-    def begin(self, tally: Tally, header: str) -> None:
+    def begin(self, header: str) -> None:
         """The header line, then the live one."""
-        super().begin(tally, header)
+        super().begin(header)
         from rich.live import Live
         from rich.text import Text
 
@@ -135,7 +135,7 @@ class LiveView(PlainView):
             line = Text(f" {progress_line(tally, marks=self._marks)}", no_wrap=True, overflow="ellipsis")
             self._live.update(line, refresh=True)
 
-    def end(self, tally: Tally) -> None:
+    def end(self) -> None:
         """Take the live line away."""
         if self._live is not None:
             self._live.stop()

@@ -40,7 +40,8 @@ def _run_options(command: click.decorators.FC) -> click.decorators.FC:
         click.option("--retry-failed", is_flag=True, help="Run failed, timed out and oom jobs again."),
         click.option("--fail-fast", is_flag=True, help="Start nothing more after the first failure."),
         click.option("--no-probe", is_flag=True, help="Do not measure the link to the devices."),
-        click.option("-q", "--quiet", is_flag=True, help="No progress; failures and the result only."),
+        click.option("-q", "--quiet", is_flag=True,
+                     help="No progress and no report; failures and the last line only."),
     )):
         command = option(command)
     return command
@@ -81,7 +82,7 @@ def command(
         choice=EngineChoice(engine, launcher, _listed(gpus), slots, engine_options),  # type: ignore[arg-type]
     )
     outcome = launch_sweep(request, make_view(sys.stderr, quiet=quiet))
-    show_end(outcome, db)
+    show_end(outcome, db, report=not quiet)
     return outcome.exit_status
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from orchestrator.engines.run import SweepOutcome
+    from orchestrator.engines.outcome import SweepOutcome
 
 
 def show_end(outcome: SweepOutcome, db_url: str, *, report: bool = True) -> None:
@@ -30,3 +30,10 @@ def show_end(outcome: SweepOutcome, db_url: str, *, report: bool = True) -> None
 
 def print_report(sweep: str, db_url: str) -> None:
     """The report table of the sweep on stdout, as ``orch report`` prints it."""
+    from orchestrator.analysis.report import ReportRequest
+    from orchestrator.render.output import deliver
+    from orchestrator.store.opening import open_store
+
+    request = ReportRequest(sweep)
+    with open_store(db_url, readonly=True) as store:
+        deliver(store, request, per=None, layout="cells", format="table", output=None)

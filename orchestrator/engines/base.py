@@ -150,7 +150,8 @@ class Engine(Protocol):
     def open(self, sweep_uid: str, wake_fd: int) -> None:
         """Start what the engine needs; called once, when the sweep is locked.
 
-        ``sweep_uid`` groups the run directories. ``wake_fd`` becomes readable when the user asks to stop: ``poll`` returns then, if it can.
+        ``sweep_uid`` groups the run directories.
+        ``wake_fd`` becomes readable when the user asks to stop: ``poll`` returns then, if it can.
         """
 
     def capacity(self) -> Capacity:

@@ -13,13 +13,11 @@ from orchestrator.store.store import Store
 def settle_earlier_attempts(store: Store, sweep_id: int, engine: Engine) -> list[AttemptRow]:
     """Take up the attempts that still live, and settle those whose owner is gone.
 
-    Their spools are taken in first: an attempt whose every rank delivered is ok, not lost. Returns
-    the attempts that the engine has taken up.
+    Their spools are taken in first: an attempt whose every rank delivered is ok, not lost, and so is
+    an earlier lost one. Returns the attempts that the engine has taken up.
     """
     running = store.running_attempts(sweep_id)
-    if not running:
-        return []
-    dead = {attempt.uid for attempt in engine.adopt(running)}
+    dead = {attempt.uid for attempt in engine.adopt(running)} if running else set()
     store.reap(sweep_id, lambda attempt: attempt.uid not in dead)
     return [attempt for attempt in running if attempt.uid not in dead]
 

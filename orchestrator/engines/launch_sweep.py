@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.engines.base import SweepOptions
 from orchestrator.engines.choose import EngineChoice, choose, hosts_of, make_engine
+from orchestrator.engines.outcome import SweepOutcome
 from orchestrator.engines.progress import ProgressView
-from orchestrator.engines.run import SweepOutcome, run_sweep
+from orchestrator.engines.run import run_sweep
 from orchestrator.spec.load import load_plan
 from orchestrator.spec.plan import Plan
 from orchestrator.store.opening import open_store
 
 _PROBE_EVERY_S = 300.0
+_PATIENCE_S = 2.0
+"""With a server that is away; the loop asks again, and sees signals and ends of jobs meanwhile."""
 _LEAVE_WITHIN_S = 30.0
 """Beyond the grace: for taking in what the stopped ranks left."""
 
@@ -36,7 +39,7 @@ class SweepRequest:
     retry_failed: bool = False
     fail_fast: bool = False
     probe: bool = True
-    choice: EngineChoice = EngineChoice()
+    choice: EngineChoice = field(default_factory=EngineChoice)
     command: tuple[str, ...] = ()
 
 
@@ -64,5 +67,6 @@ def launch_sweep(request: SweepRequest, view: ProgressView) -> SweepOutcome:
         stop_within_s=plan.limits.grace_s + _LEAVE_WITHIN_S,
         continue_with=shlex.join(["orch", *request.command]),
     )
-    with open_store(request.db_url, create=True, hosts=hosts_of(plan.engine.name)) as store:
+    hosts = hosts_of(plan.engine.name)
+    with open_store(request.db_url, create=True, hosts=hosts, patience_s=_PATIENCE_S) as store:
         return run_sweep(store, plan, engine, options, view)

@@ -211,11 +211,11 @@ class LocalEngine:
         Waits for those supervisors, then ends what they have left.
         """
         from orchestrator.launch import cleanup
-        from orchestrator.launch.processes import owner_is_alive
+        from orchestrator.store.owner import process_is_alive
 
         deadline_s = time.monotonic() + self._setting.grace_s + _LEAVING_S
         here = [attempt for attempt in attempts if (attempt.owner or "").startswith(f"{self._host}:")]
-        while any(owner_is_alive(attempt.owner) for attempt in here) and time.monotonic() < deadline_s:
+        while any(process_is_alive(attempt.owner or "") for attempt in here) and time.monotonic() < deadline_s:
             time.sleep(0.05)
         cleanup.sweep(runs_root(self._setting.db_url), [Path(attempt.run_dir) for attempt in here])
         return attempts
@@ -259,7 +259,7 @@ class LocalEngine:
     def _replace_supervisor(self) -> list[EngineEvent]:
         assert self._client is not None
         self._client.close(timeout_s=0.0)
-        lost: list[EngineEvent] = [Notice("the supervisor of this host died; its jobs are taken in or retried")]
+        lost: list[EngineEvent] = [Notice("the supervisor of this host died; a new one is started")]
         for attempt_uid in sorted(self._running):
             lost.append(Lost(attempt_uid, "its supervisor died"))
             self.release(attempt_uid)
@@ -287,7 +287,6 @@ class LocalEngine:
                 return [Ended(uid, verdict, retry)]
             case events.Notice(text):
                 return [Notice(text)]
-        return []
 
     def _where(self, attempt_uid: str) -> str:
         slots = self._held.get(attempt_uid, ())

@@ -98,7 +98,7 @@ class ProbeClock:
         self._finish()
 
     def _start(self) -> None:
-        self._output = tempfile.TemporaryFile()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in _finish
         self._deadline_s = time.monotonic() + _TIMEOUT_S
         environment = {
             **os.environ,

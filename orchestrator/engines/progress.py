@@ -130,7 +130,7 @@ class Tally:
 class ProgressView(Protocol):
     """Shows a sweep while it runs. Methods return at once; drawing is throttled by the view."""
 
-    def begin(self, tally: Tally, header: str) -> None:
+    def begin(self, header: str) -> None:
         """The run begins."""
 
     def update(self, tally: Tally) -> None:
@@ -142,14 +142,14 @@ class ProgressView(Protocol):
     def notice(self, text: str) -> None:
         """One line for the user."""
 
-    def end(self, tally: Tally) -> None:
+    def end(self) -> None:
         """The run is over."""
 
 
 class Silent:
     """Shows nothing."""
 
-    def begin(self, tally: Tally, header: str) -> None:
+    def begin(self, header: str) -> None:
         """Nothing."""
 
     def update(self, tally: Tally) -> None:
@@ -161,5 +161,5 @@ class Silent:
     def notice(self, text: str) -> None:
         """Nothing."""
 
-    def end(self, tally: Tally) -> None:
+    def end(self) -> None:
         """Nothing."""

@@ -17,16 +17,10 @@ from orchestrator.engines.progress import ProgressView, Silent
 from orchestrator.engines.schedule import Schedule
 from orchestrator.engines.stop import StopSignals
 from orchestrator.errors import DatabaseError
-from orchestrator.spec.bytes import Prediction, predict
+from orchestrator.spec.bytes import predict
 from orchestrator.spec.plan import Plan
 from orchestrator.store.rows import SweepChange, SweepRow
 from orchestrator.store.store import Store
-
-
-def predictions(plan: Plan) -> dict[str, Prediction]:
-    """The byte prediction of each cell, by its key; a cell without one (a user's model) is left out."""
-    predicted = {cell.key: predict(cell) for cell in plan.cells}
-    return {key: prediction for key, prediction in predicted.items() if prediction is not None}
 
 
 def run_sweep(
@@ -48,7 +42,7 @@ def run_sweep(
     """
     options, view, since_s = options or SweepOptions(), view or Silent(), time.monotonic()
     with store.sweep_lock(plan.name), StopSignals() as stop:
-        change = store.put_sweep(plan, predictions(plan))
+        change = store.put_sweep(plan, {cell.key: predict(cell) for cell in plan.cells})
         sweep = store.sweep(plan.name)
         try:
             schedule = _run(store, plan, sweep, engine, options, view, stop, change)
@@ -60,6 +54,7 @@ def run_sweep(
         _settle_last(store, sweep.sweep_id, schedule)
         if schedule.error is not None:
             raise schedule.error
+        store.set_owner(sweep.sweep_id, None)
         return SweepOutcome(
             sweep=plan.name,
             counts=store.counts(sweep.sweep_id),
@@ -84,7 +79,7 @@ def _run(
     stop: StopSignals,
     change: SweepChange,
 ) -> Schedule:
-    for line in change.warnings:
+    for line in (*store.warnings, *change.warnings):
         view.notice(f"warning: {line}")
     engine.open(sweep.uid, stop.wake_fd)
     adopted = settle_earlier_attempts(store, sweep.sweep_id, engine)
@@ -100,7 +95,7 @@ def _run(
     try:
         schedule.run(queue, header(plan, engine, store), adopted)
     finally:
-        view.end(schedule.tally)
+        view.end()
         if probes is not None:
             probes.close()
     return schedule
@@ -112,7 +107,7 @@ def header(plan: Plan, engine: Engine, store: Store) -> str:
     where = engine.capacity().label
     return (
         f"sweep {plan.name}: {jobs} job{'s' if jobs != 1 else ''} ({cells} cell{'s' if cells != 1 else ''}"
-        f" x {plan.repeats}) in {store.url.removeprefix('sqlite:///')},"
+        f" x {plan.repeats}) in {store.shown},"
         f" {engine.name} engine{f' ({where})' if where else ''}, {plan.launcher.name}"
     )
 

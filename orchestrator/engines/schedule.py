@@ -74,9 +74,9 @@ class Schedule:
         """Run until nothing runs and nothing more is to be started; ``stop_reason`` says why."""
         self._queue.extend(queue)
         self.tally.begin(self._store.counts(self._sweep_id), self._queue)
-        self._view.begin(self.tally, header)
+        self._view.begin(header)
         for attempt in adopted:
-            job = self._store.job(attempt.job_id)
+            job = self._store.find_job(str(attempt.job_id))
             self._running[attempt.uid] = job
             self.tally.adopted(attempt.uid, job, attempt.host or "")
         while self._turn():
@@ -189,7 +189,7 @@ class Schedule:
             return
         try:
             self._store.reap(self._sweep_id, lambda attempt: attempt.uid != event.attempt_uid)
-            status = self._store.job(job.job_id).status
+            status = self._store.find_job(str(job.job_id)).status
         except DatabaseError as error:
             self._database_is_away(error)
             self.unsettled.append(event.attempt_uid)
@@ -221,8 +221,9 @@ class Schedule:
             self._kill_running()
 
     def _cancel_requested(self) -> bool:
+        """Also if another orch has taken the sweep while the server was away."""
         try:
-            return self._store.cancel_requested(self._sweep_id)
+            return self._store.cancel_requested(self._sweep_id) or not self._store.still_locked()
         except DatabaseError:  # away: nobody could have asked either
             return False
 

@@ -1,0 +1,68 @@
+"""A rank that does what the cell's ``micro_batch`` says, free of torch: ``tests.engines.acting_worker:main``.
+
+An axis and not an environment variable, since another environment means another fork server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+OK, NO_RESULT, RAISES, KILLED, IGNORES_TERM, GRANDCHILD, FAILS_ONCE, PRINTS = range(1, 9)
+
+
+def main(job_path: str, rank: int) -> NoReturn:
+    """Behave, deliver the records if the behaviour has any, and leave."""
+    job = json.loads(Path(job_path).read_text())
+    parameters = job["parameters"]
+    action, iterations = parameters["micro_batch"], parameters["iteration"]
+    spool = Path(job["spool_dir"]) / f"rank{rank}.jsonl"
+    spool.parent.mkdir(parents=True, exist_ok=True)
+    with spool.open("a") as file:
+        _say(file, kind="start", v=1, attempt_uid=job["attempt_uid"], rank=rank, pid=os.getpid(),
+             host=os.uname().nodename, device_uuid=None, launch_mode=job["launch_mode"],
+             ranks=job["world_size"])  # fmt: skip
+        _act(action, Path(job["run_dir"]))
+        for number in range(iterations):
+            time.sleep(parameters["dwell_s"])
+            _say(file, kind="iteration", rank=rank, iteration=number, is_warmup=number == 0,
+                 is_cold=number == 0, is_instrumented=False, offload_s=0.001, reload_s=0.001,
+                 states_intact=True, devices_ok=True)  # fmt: skip
+        _say(file, kind="final", rank=rank, iterations=iterations, at="2026-01-01T00:00:00Z")
+    os._exit(0)
+
+
+def _act(action: int, run_dir: Path) -> None:
+    if action == NO_RESULT:
+        os._exit(0)
+    if action == RAISES:
+        raise RuntimeError("as asked")
+    if action == KILLED:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if action == IGNORES_TERM:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if action == GRANDCHILD:
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    if action == FAILS_ONCE:
+        marker = run_dir.parent / "failed-once"
+        if not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    if action == PRINTS:
+        print("a line for the log", flush=True)
+        print("and one for stderr", file=sys.stderr, flush=True)
+
+
+def _say(file: Any, **record: object) -> None:
+    file.write(json.dumps(record) + "\n")
+    file.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
