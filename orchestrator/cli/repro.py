@@ -24,13 +24,13 @@ def command(job: str, sweep: str | None, accelerator: str | None, db: str, outpu
 
     It needs torch and deepspeed alone, so that it can go into a bug report: orch repro JOB | sh
     """
-    from orchestrator.launch.repro import reproduce
+    from orchestrator.launch.repro import ran_on, reproduce
     from orchestrator.store import open_store
 
     with open_store(db, readonly=True) as store:
         row = store.find_job(job, sweep)
-        ran_on = store.accelerator_of(row.job_id)
-    script = reproduce(row.cell_values, row.label, accelerator or ran_on or "cuda").as_shell()
+        attempts = store.attempts(row.job_id)
+    script = reproduce(row.cell_values, row.label, accelerator or ran_on(attempts)).as_shell()
     if output:
         output.write_text(script, encoding="utf-8")
     else:

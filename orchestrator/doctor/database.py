@@ -43,7 +43,7 @@ def _opened(url: DatabaseUrl) -> Iterator[Finding]:
 
     try:
         with open_store(url.text, readonly=True, patience_s=5.0) as store:
-            skew_s = clock_skew_s(store)
+            skew_s = clock_skew_s(store.session)
     except DatabaseError as failure:
         yield error("database", f"{url.shown}: {failure.what}", type(failure).__name__, failure.fix)
         return

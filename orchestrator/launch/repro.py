@@ -8,16 +8,18 @@ from __future__ import annotations
 import ast
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from orchestrator.launch.devices import inventory
 from orchestrator.launch.environment import allocator_settings
 from orchestrator.spec.axes import AxisValue
 from orchestrator.spec.cell import Cell
 from orchestrator.spec.dsconfig import ds_config, included_states
 from orchestrator.spec.models import ARCHITECTURES, architecture, is_factory, shape_of
+from orchestrator.store.rows import AttemptRow
 
 _MODEL_IMPORT = "from worker.model import SimpleModel, Transformer\n"
 _LEFT_OUT = ("hold_bytes", "numa", "contention", "checksums", "sampler_hz", "instrumented")
@@ -64,6 +66,14 @@ def reproduce(cell: Cell, label: str, accelerator: str) -> Reproduction:
     if is_factory(str(cell.effective("model"))):
         notes.append(f"imports {cell.effective('model')}: PYTHONPATH must lead there")
     return Reproduction(f"repro-{label.replace('/', '-')}", files, _command(cell, accelerator), tuple(notes))
+
+
+def ran_on(attempts: Sequence[AttemptRow]) -> str:
+    """The accelerator of the last attempt that says; without any, the one that this host has."""
+    for attempt in reversed(attempts):
+        if attempt.started_at is not None:
+            return "cuda" if any(attempt.device_uuids or ()) else "cpu"
+    return inventory().accelerator
 
 
 def cell_default(axis: str) -> AxisValue:
