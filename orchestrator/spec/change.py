@@ -8,7 +8,8 @@ from pathlib import Path
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.cell import Cell, canonical_json
-from orchestrator.spec.plan import Plan, parse_plan
+from orchestrator.spec.load import parse_plan
+from orchestrator.spec.plan import Plan
 
 _ANY_SIZE = 1_000_000_000
 
@@ -22,7 +23,8 @@ class TypeChange:
     now: object
 
     def __str__(self) -> str:
-        return f"{self.axis}: {_written(self.before)} was {_kind(self.before)}, now {_written(self.now)} is {_kind(self.now)}"
+        before = f"{canonical_json(self.before)} was {_kind(self.before)}"
+        return f"{self.axis}: {before}, now {canonical_json(self.now)} is {_kind(self.now)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,6 @@ def _no_common_type(old: list[object], new: list[object]) -> tuple[object, objec
 
 def _plain(value: object) -> str:
     return (value if isinstance(value, str) else canonical_json(value)).lower()
-
-
-def _written(value: object) -> str:
-    return canonical_json(value)
 
 
 def _kind(value: object) -> str:

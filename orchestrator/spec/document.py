@@ -87,14 +87,6 @@ def read_document(root: Node, problems: Problems) -> Document | None:
     return Document(root, file, engine, launcher)
 
 
-def engine_named(name: str, options: EngineOptions) -> EngineOptions:
-    """``options`` if they are for engine ``name``, else that engine's defaults."""
-    for known, settings in ENGINE_SETTINGS.items():
-        if known == name:
-            return options if options.name == name else EngineOptions(known, settings())
-    raise KeyError(name)
-
-
 def _without_templates(root: Node) -> Node:
     """Leave out keys with nothing below them, and keys that only hold an anchor for others."""
     known = SweepFile.model_fields.keys()

@@ -53,3 +53,11 @@ def canonical_states(names: Iterable[str]) -> str:
 def states_of(canonical: str) -> tuple[str, ...]:
     """The single states of a canonical set."""
     return STATE_NAMES if canonical == ALL else tuple(canonical.split(JOIN))
+
+
+def states_label(canonical: str) -> str:
+    """A canonical set as a person calls it: the preset of that name if there is one."""
+    return _LABELS.get(canonical, canonical)
+
+
+_LABELS = {canonical_states([name]): name for name in PRESETS}

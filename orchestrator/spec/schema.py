@@ -59,7 +59,9 @@ def _properties() -> Schema:
         "additionalProperties": False,
     }
     return {
-        "name": described("the sweep's identity; the same name continues it", type="string", pattern=NAME_PATTERN),
+        "name": described(
+            "the sweep's identity; the same name continues it", type="string", pattern=NAME_PATTERN
+        ),
         "defaults": described("one value per axis", **nullable({"$ref": "#/$defs/assignment"})),
         "matrix": described("axis: list of values; every combination", **nullable({"$ref": "#/$defs/lists"})),
         "zip": described("groups of axes whose lists advance together", **listed("lists")),

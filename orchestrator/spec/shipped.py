@@ -1,4 +1,4 @@
-"""The sweep files that come with orch, by their names."""
+"""Which sweep files come with orch? They are found by name, wherever orch is installed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from pathlib import Path
 
 
 def shipped_sweeps() -> dict[str, Path]:
-    """Name → file, as installed."""
-    # Read through the package, so that it works from a checkout and from a wheel alike.
-    folder = Path(str(files("orchestrator") / "sweeps"))
+    """Name (``quickstart``) and file of every sweep that comes with orch."""
+    folder = Path(str(files("orchestrator").joinpath("sweeps")))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
-def find_shipped(spec: Path) -> Path | None:
-    """The shipped sweep that a bare name means; None if a file of that name exists or none is shipped."""
-    if spec.exists() or spec.name != str(spec):
-        return None
-    return shipped_sweeps().get(spec.name.removesuffix(".yaml"))
+def find_spec(path: Path) -> Path:
+    """``path`` if it exists, else the shipped sweep that it names: ``full`` or ``sweeps/full.yaml``."""
+    if path.exists() or path.is_absolute():
+        return path
+    if path.parent not in (Path(), Path("sweeps")) or path.suffix not in ("", ".yaml"):
+        return path
+    return shipped_sweeps().get(path.stem, path)

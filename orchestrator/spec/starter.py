@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
+from orchestrator.errors import SpecError
 from orchestrator.spec.axes import AXES, Axis
+from orchestrator.spec.bytes import predict
 from orchestrator.spec.cell import make_cell
 
 _DEVICE_SHARE = 0.5
@@ -25,7 +29,7 @@ class Host:
 def starter(host: Host, name: str) -> str:
     """The text of a sweep file that runs on this host and explains itself."""
     return _TEXT.format(
-        name=name,
+        name=re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-") or "sweep",
         host=_described(host),
         hidden_dim=hidden_dim_for(host),
         num_gpus=_num_gpus_line(host),
@@ -36,10 +40,23 @@ def starter(host: Host, name: str) -> str:
     )
 
 
+def write_starter(path: Path, text: str, *, force: bool = False) -> None:
+    """Write the starter; an existing file stays unless ``force``.
+
+    Raises:
+        SpecError: the file exists or cannot be written.
+    """
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise SpecError("exists already", str(path), "choose another name, or --force") from error
+    except OSError as error:
+        raise SpecError(f"cannot be written: {error.strerror}", str(path)) from error
+
+
 def hidden_dim_for(host: Host) -> int:
     """The widest of a few widths whose 4 layers take no more than a share of the device and the RAM."""
-    from orchestrator.spec.bytes import predict
-
     if not host.devices:
         return 256
     best = _WIDTHS[0]

@@ -1,0 +1,74 @@
+"""What would a plan take on this host, and does it fit? The engine's own admission, nothing started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.engines.admission import Need, refusal
+from orchestrator.engines.base import Capacity
+from orchestrator.engines.local import local_capacity, make_slots
+from orchestrator.launch.devices import inventory
+from orchestrator.spec.bytes import Prediction, predict
+from orchestrator.spec.cell import Cell
+from orchestrator.spec.options import LocalOptions
+from orchestrator.spec.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class CellForecast:
+    """What one cell takes.
+
+    Attributes:
+        prediction: of the fullest rank; its fields are None for a model of the user.
+        pinned_node_bytes: pinned host memory of all ranks of a node; None if unknown.
+        refusal: why it can never run here; None if it can, or if the host is not known.
+    """
+
+    cell: Cell
+    prediction: Prediction
+    pinned_node_bytes: int | None
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """All cells of a plan against one capacity; ``capacity`` is None where only a run can tell."""
+
+    capacity: Capacity | None
+    cells: tuple[CellForecast, ...]
+
+
+def forecast(plan: Plan) -> Forecast:
+    """Every cell of the plan against the host it would run on."""
+    capacity = _capacity(plan)
+    return Forecast(capacity, tuple(_forecast(cell, capacity) for cell in plan.cells))
+
+
+def _capacity(plan: Plan) -> Capacity | None:
+    options = plan.engine.options
+    if not isinstance(options, LocalOptions):
+        return None
+    here = inventory()
+    gpus = None if options.gpus is None else [str(index) for index in options.gpus]
+    return local_capacity(here, make_slots(here, gpus, options.slots))
+
+
+def _forecast(cell: Cell, capacity: Capacity | None) -> CellForecast:
+    prediction = predict(cell)
+    need = _need(cell, prediction)
+    pinned = None if prediction.pinned_bytes is None else prediction.pinned_bytes * need.ranks_per_node
+    return CellForecast(cell, prediction, pinned, refusal(need, capacity) if capacity else None)
+
+
+def _need(cell: Cell, prediction: Prediction) -> Need:
+    num_gpus = int(cell.effective("num_gpus") or 1)
+    contention = int(cell.effective("contention") or 1)
+    return Need(
+        ranks_per_node=num_gpus * contention,
+        nodes=int(cell.effective("num_nodes") or 1),
+        gpu_bytes=prediction.gpu_bytes or 0,
+        pinned_bytes=prediction.pinned_bytes or 0,
+        size=f"hidden_dim {cell.effective('hidden_dim')}, nlayers {cell.effective('nlayers')}",
+        num_gpus=num_gpus,
+        contention=contention,
+    )
