@@ -155,6 +155,12 @@ def _open_nested(records: Iterable[dict[str, Value]]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def with_dotted(record: dict[str, Value]) -> tuple[dict[str, Value], tuple[str, ...]]:
+    """A job's row with its ``ds`` and ``env`` entries as columns, and their names."""
+    opened = dict(record)
+    return opened, _open_nested([opened])
+
+
 def _leaves(prefix: str, value: object) -> Iterable[tuple[str, Value]]:
     if isinstance(value, dict) and value:
         for key, inner in value.items():

@@ -40,8 +40,8 @@ class Style:
 def write_summaries(report: Report, style: Style, out: IO[Any]) -> None:
     """A row a cell or group: with sentences for people, exact numbers for programs."""
     if not style.for_people:
-        columns, rows = summary_table(report)
-        render_rows(columns, rows, format=style.format, out=out)
+        exact_columns, exact_rows = summary_table(report)
+        render_rows(exact_columns, exact_rows, format=style.format, out=out)
         return
     _say(best_lines(report), style, out, strong=True)
     _say(caption_lines(report), style, out)
@@ -99,7 +99,7 @@ def _offload_load(job: Job | None) -> str:
 
 
 def people_table(report: Report) -> tuple[list[str], list[list[Value]]]:
-    """The table for a person: axes that vary, then figures with their range; columns without any are left out."""
+    """The table for a person: the axes that vary, then figures with their range; empty columns left out."""
     several = len({summary.environment_id for summary in report.summaries}) > 1
     names: list[str] = [*([] if report.by else ["cell"]), *report.axes, "jobs"]
     rows: list[list[Value]] = []

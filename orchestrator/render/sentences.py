@@ -12,9 +12,9 @@ from orchestrator.render.values import human_bytes, human_seconds
 from orchestrator.spec.axes import AXIS_BY_NAME
 
 HOW_TO_READ = (
-    "offload, reload: until the slowest rank's device is idle, median of a job's warm iterations; over several "
-    "jobs their median (min–max). cold: the first iteration of the process. of link: copied bytes by the time, "
-    "over the raw link as probed, down / up."
+    "offload, reload: until the slowest rank's device is idle, median of a job's warm iterations; over "
+    "several jobs their median (min–max). cold: the first iteration of the process. of link: copied bytes "
+    "by the time, over the raw link as probed, down / up."
 )
 
 
@@ -35,9 +35,8 @@ def best_lines(report: Report) -> list[str]:
 
 def best_text(best: Best) -> str:
     """``pin_memory, non_blocking → asleep in 0.64 s, awake in 0.71 s at 34.4 GB (97 % / 88 % of the link)``."""
-    text = (
-        f"{best.setting} → asleep in {human_seconds(best.offload_s)}, awake in {human_seconds(best.reload_s)}"
-    )
+    times = f"asleep in {human_seconds(best.offload_s)}, awake in {human_seconds(best.reload_s)}"
+    text = f"{best.setting} → {times}"
     if best.copied_bytes is not None:
         text += f" at {human_bytes(best.copied_bytes)}"
     if best.offload_link_share is not None and best.reload_link_share is not None:
@@ -151,4 +150,5 @@ def mixed_line(report: Report) -> str | None:
     """A warning if a row combines different cells."""
     if not report.mixed:
         return None
-    return f"warning: rows combine jobs that differ in {', '.join(report.mixed)}; add them to --by to keep them apart"
+    names = ", ".join(report.mixed)
+    return f"warning: rows combine jobs that differ in {names}; add them to --by to keep them apart"

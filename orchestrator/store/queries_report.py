@@ -122,6 +122,11 @@ def find_sweep(store: Reads, name: str | None) -> SweepRef:
     raise SpecError(f"there is no sweep '{name}' in this database", "", f"there are: {known}")
 
 
+def sweep_names(store: Reads) -> list[str]:
+    """Every sweep, the one that was run last first."""
+    return [str(sweep["name"]) for sweep in fetch(store, _SWEEPS).dicts()]
+
+
 _JOBS = "SELECT * FROM job_summary WHERE sweep_id = :sweep_id ORDER BY position, job_id"
 
 

@@ -105,6 +105,14 @@ def attempts(store: Reads, job_id: int) -> list[dict[str, Value]]:
     return fetch(store, _ATTEMPTS, job_id=job_id).dicts()
 
 
+_ATTEMPT_STATUS = "SELECT status FROM attempt WHERE uid = :uid"
+
+
+def attempt_has_ended(store: Reads, uid: str) -> bool:
+    """Whether the attempt runs no more."""
+    return fetch(store, _ATTEMPT_STATUS, uid=uid).values != [("running",)]
+
+
 def events(store: Reads, job_id: int) -> list[dict[str, Value]]:
     """What happened to the job, oldest first."""
     return fetch(store, _EVENTS, job_id=job_id).dicts()

@@ -1,0 +1,99 @@
+"""Where a sweep stands: counts, what runs now, what went wrong last. No pandas: it must be quick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from orchestrator.store import queries_status as queries
+from orchestrator.store.queries_report import Reads, SweepRef, Value, find_sweep, sweep_names
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An attempt that runs now; ages in seconds, None if the time is not known."""
+
+    name: str
+    attempt: int
+    host: str | None
+    engine: str
+    age_s: float | None
+    heartbeat_age_s: float | None
+    is_timed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A job that gave no result."""
+
+    name: str
+    status: str
+    failure_kind: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A sweep's state at one moment."""
+
+    sweep: SweepRef
+    counts: Mapping[str, int]
+    running: tuple[Running, ...]
+    troubles: tuple[Trouble, ...]
+    other_sweeps: tuple[str, ...]
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs there are."""
+        return sum(self.counts.values())
+
+
+def standing(store: Reads, sweep_name: str | None, now: datetime | None = None) -> Standing:
+    """Where the sweep (None = the one that was run last) stands.
+
+    Raises:
+        SpecError: there is no such sweep.
+    """
+    sweep = find_sweep(store, sweep_name)
+    moment = now or datetime.now(UTC)
+    counts = queries.status_counts(store, sweep.sweep_id)
+    running = queries.running_attempts(store, sweep.sweep_id) if counts.get("running") else []
+    troubles = queries.troubled_jobs(store, sweep.sweep_id)
+    others = tuple(name for name in sweep_names(store) if name != sweep.name)
+    return Standing(
+        sweep,
+        counts,
+        tuple(_running(row, moment) for row in running),
+        tuple(_trouble(row) for row in troubles),
+        others,
+    )
+
+
+def short_name(row: Mapping[str, Value]) -> str:
+    """``CELL6/REPEAT``."""
+    return f"{str(row['cell']).removeprefix('v1:')[:6]}/{row['repeat']}"
+
+
+def _running(row: Mapping[str, Value], now: datetime) -> Running:
+    since = row.get("started_at") or row.get("created_at")
+    beat = row.get("heartbeat")
+    return Running(
+        name=short_name(row),
+        attempt=int(str(row["number"])),
+        host=None if row["host"] is None else str(row["host"]),
+        engine=str(row["engine"]),
+        age_s=(now - datetime.fromisoformat(str(since))).total_seconds() if since else None,
+        heartbeat_age_s=now.timestamp() - beat if isinstance(beat, (int, float)) else None,
+        is_timed=row["timed_from_at"] is not None and row["timed_to_at"] is None,
+    )
+
+
+def _trouble(row: Mapping[str, Value]) -> Trouble:
+    kind = row["failure_kind"]
+    return Trouble(
+        short_name(row),
+        str(row["status"]),
+        None if kind is None else str(kind),
+        str(row["reason"] or "no reason recorded"),
+    )

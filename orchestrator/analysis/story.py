@@ -1,0 +1,87 @@
+"""One job's whole story, from the database and, where they lie here, its logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.analysis.jobs import AXIS_ORDER, Job, Value, with_dotted
+from orchestrator.analysis.logfiles import last_lines, log_files
+from orchestrator.errors import OrchError
+from orchestrator.store import queries_status as queries
+from orchestrator.store.queries_report import Reads
+
+_TAIL_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Everything that is known of a job."""
+
+    job: Job
+    axes: Mapping[str, Value]
+    """Active axes and dotted ``ds``/``env`` entries."""
+    figures: Mapping[str, Value]
+    """Its row of ``job_result`` without what is missing."""
+    attempts: tuple[Mapping[str, Value], ...]
+    events: tuple[Mapping[str, Value], ...]
+    ranks: tuple[Mapping[str, Value], ...]
+    environment: Mapping[str, Value] | None
+    files: tuple[str, ...]
+    """Files of the last attempt that lie on this host."""
+    log_tail: str | None
+    """The end of a failed attempt's log; None if it ended well or lies elsewhere."""
+
+
+def story(store: Reads, text: str) -> Story:
+    """The story of the job that ``text`` names.
+
+    Raises:
+        SpecError: no job, or more than one, is meant.
+    """
+    job_id = queries.find_job_id(store, text)
+    row, dotted = with_dotted(queries.job_summary(store, job_id))
+    job = Job(row)
+    attempts = queries.attempts(store, job_id)
+    last = attempts[-1] if attempts else None
+    environment_id = last["environment_id"] if last else None
+    return Story(
+        job=job,
+        axes={name: row[name] for name in (*AXIS_ORDER, *dotted) if row.get(name) is not None},
+        figures={name: row[name] for name in _FIGURES if row.get(name) is not None},
+        attempts=tuple(attempts),
+        events=tuple(queries.events(store, job_id)),
+        ranks=tuple(queries.rank_records(store, int(str(last["attempt_id"])))) if last else (),
+        environment=queries.environment(store, environment_id) if isinstance(environment_id, int) else None,
+        files=_files(last),
+        log_tail=_tail(last) if last and last["status"] not in ("ok", "running") else None,
+    )
+
+
+def _files(attempt: Mapping[str, Value] | None) -> tuple[str, ...]:
+    folder = Path(str(attempt["run_dir"])) if attempt else None
+    if folder is None or not folder.is_dir():
+        return ()
+    return tuple(sorted(str(path) for path in folder.rglob("*") if path.is_file()))[:40]
+
+
+def _tail(attempt: Mapping[str, Value]) -> str | None:
+    try:
+        logs = log_files(attempt)
+    except OrchError:
+        return None
+    # The rank that was written to last is the likeliest to have said what went wrong.
+    newest = max(logs, key=lambda log: log.path.stat().st_mtime)
+    return last_lines(newest.path, _TAIL_LINES).decode("utf-8", "replace")
+
+
+_FIGURES = tuple(
+    "ranks warm_iterations step_s_median offload_s_median offload_s_p95 offload_s_min offload_s_max "
+    "offload_host_s_median offload_all_s_median offload_cold_s offload_slowest_rank reload_s_median "
+    "reload_s_p95 reload_s_min reload_s_max reload_host_s_median reload_all_s_median reload_cold_s "
+    "reload_slowest_rank cold_pinning_s copied_bytes freed_bytes predicted_freed_bytes device_freed_bytes "
+    "pinned_bytes peak_reload_bytes offload_gbps reload_gbps link_down_gbps link_up_gbps "
+    "offload_link_share reload_link_share probe_drift_share offload_drift_s leak_bytes states_intact "
+    "devices_ok bytes_match overlapped skipped_steps is_valid".split()
+)

@@ -1,0 +1,39 @@
+"""``orch logs JOB``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from orchestrator.cli.options import db_option, no_color_option
+
+
+@click.command(name="logs")
+@click.argument("job")
+@db_option
+@click.option("--rank", type=click.IntRange(min=0), help="This rank's log alone.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Of this attempt; default: the last.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N lines of each log.")
+@click.option("--follow", "-f", is_flag=True, help="Go on printing until the attempt has ended.")
+@no_color_option
+def command(job: str, db: str, rank: int | None, attempt: int | None, tail: int | None, follow: bool) -> None:
+    """Print a job's log: what its ranks wrote, as they wrote it.
+
+    JOB is a job id, the start of a uid, CELL or CELL/REPEAT. The logs stay where the job ran; on another
+    host this says where to look.
+    """
+    from orchestrator.analysis import logfiles
+    from orchestrator.render.logs import write_followed, write_logs
+    from orchestrator.store import open_store
+    from orchestrator.store import queries_status as queries
+
+    with open_store(db, readonly=True) as store:
+        job_id = queries.find_job_id(store, job)
+        chosen = logfiles.choose_attempt(queries.attempts(store, job_id), attempt, job)
+        logs = logfiles.log_files(chosen, rank)
+        write_logs(logs, sys.stdout.buffer, tail=tail)
+        if follow:
+            uid = str(chosen["uid"])
+            pieces = logfiles.follow(logs, lambda: queries.attempt_has_ended(store, uid))
+            write_followed(pieces, sys.stdout.buffer, several=len(logs) > 1)

@@ -1,0 +1,102 @@
+"""Chooses what a report's format and options ask for, and where it goes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from orchestrator.analysis.report import Report, ReportRequest, build_report, iteration_table, job_table
+from orchestrator.errors import OrchError
+from orchestrator.render.report import Style, write_example, write_rows, write_summaries
+from orchestrator.render.terminal import paged
+from orchestrator.store.queries_report import Reads
+
+_BINARY = ("parquet",)
+
+
+def deliver(
+    store: Reads,
+    request: ReportRequest,
+    *,
+    per: str | None,
+    layout: str,
+    format: str,  # noqa: A002
+    output: Path | None,
+    plots: Path | None = None,
+) -> None:
+    """Write the report to the file, else to stdout (through the pager where that is a terminal).
+
+    Args:
+        per: cell, job or iteration; None = cell for people, job for programs.
+        layout: ``cells`` or ``example``.
+        format: a format of ``render_rows``, or html.
+        plots: a folder for plots, written besides.
+    """
+    report = build_report(store, request)
+    if request.by and per in ("job", "iteration"):
+        raise OrchError(f"--by groups jobs, --per {per} keeps them apart", "--by", "give one of them")
+    if plots is not None:
+        from orchestrator.render.plots import write_plots
+
+        for path in write_plots(report, plots):
+            print(path, file=sys.stderr)
+    with opened(output, format) as out:
+        _write(store, report, per=per, layout=layout, style=Style(format), out=out)
+
+
+def _write(store: Reads, report: Report, *, per: str | None, layout: str, style: Style, out: IO[Any]) -> None:
+    if style.format == "html":
+        from orchestrator.render.html import write_html
+
+        write_html(store, report, out)
+    elif layout == "example":
+        write_example(report, style, out)
+    elif per == "iteration":
+        write_rows(report, *iteration_table(store, report), style, out)
+    elif per == "job" or (per is None and not report.by and not style.for_people):
+        write_rows(report, *job_table(report), style, out)
+    else:
+        write_summaries(report, style, out)
+
+
+@contextmanager
+def opened(output: Path | None, format: str) -> Iterator[IO[Any]]:  # noqa: A002
+    """The stream to write to. A file appears whole or not at all.
+
+    Raises:
+        OrchError: the folder is not there or not writable, or a binary format would go to a terminal.
+    """
+    if output is None:
+        if format in _BINARY and sys.stdout.isatty():
+            raise OrchError(f"{format} is not for a terminal", "--format", "write it to a file with -o FILE")
+        with paged(sys.stdout) as out:
+            yield out
+        return
+    try:
+        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+    except OSError as e:
+        raise OrchError(
+            f"cannot be written ({e.strerror})", str(output), "choose another file with -o"
+        ) from e
+    temporary = Path(name)
+    try:
+        binary = format in _BINARY
+        text = {} if binary else {"encoding": "utf-8", "newline": ""}
+        with os.fdopen(handle, "wb" if binary else "w", **text) as out:  # type: ignore[call-overload]
+            yield out
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(output)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
