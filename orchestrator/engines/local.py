@@ -215,9 +215,11 @@ class LocalEngine:
 
         deadline_s = time.monotonic() + self._setting.grace_s + _LEAVING_S
         here = [attempt for attempt in attempts if (attempt.owner or "").startswith(f"{self._host}:")]
-        while any(process_is_alive(attempt.owner or "") for attempt in here) and time.monotonic() < deadline_s:
+        owners = {attempt.owner or "" for attempt in here}
+        while any(map(process_is_alive, owners)) and time.monotonic() < deadline_s:
             time.sleep(0.05)
-        cleanup.sweep(runs_root(self._setting.db_url), [Path(attempt.run_dir) for attempt in here])
+        run_dirs = [Path(attempt.run_dir) for attempt in here]
+        cleanup.sweep(runs_root(self._setting.db_url), run_dirs)
         return attempts
 
     def close(self, *, kill: bool) -> None:
