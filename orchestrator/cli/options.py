@@ -59,15 +59,14 @@ class SpecPath(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The file's path; says on stderr when it is a shipped one."""
-        from orchestrator.spec.shipped import find_shipped
+        """The file's path; says on stderr when it is another than the one written."""
+        from orchestrator.spec.shipped import find_spec
 
-        path = Path(str(super().convert(value, param, ctx)))
-        shipped = find_shipped(path)
-        if shipped is None:
-            return path
-        click.echo(f"no file {path} here: using sweeps/{shipped.name}, which comes with orch", err=True)
-        return shipped
+        written = Path(str(super().convert(value, param, ctx)))
+        path = find_spec(written)
+        if path != written:
+            click.echo(f"reading {path}", err=True)
+        return path
 
 
 def output_option(command: Command) -> Command:
