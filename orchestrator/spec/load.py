@@ -62,7 +62,7 @@ def _plan(
 ) -> Plan:
     problems = Problems()
     root = parse_yaml(quote_reference(text), where)
-    if root is None:
+    if root is None or root.value is None:
         raise SpecError("the file is empty", where, "orch init writes a starter")
     document = read_document(root, problems)
     replaced = read_overrides(overrides, problems)
