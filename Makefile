@@ -30,7 +30,6 @@ VENV_OPTIONS := $(if $(HAS_TORCH),--system-site-packages)
 sweep: $(VENV)/.run
 	-$(BIN)/orch doctor --brief --db $(DB)
 	$(BIN)/orch sweep $(SPEC) --db $(DB)
-	$(BIN)/orch report --db $(DB)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(TESTS)
