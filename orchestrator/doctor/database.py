@@ -43,12 +43,12 @@ def _opened(url: DatabaseUrl) -> Iterator[Finding]:
 
     try:
         with open_store(url.text, readonly=True, patience_s=5.0) as store:
-            skew_s = clock_skew_s(store.session)
+            skew_s = clock_skew_s(store)
     except DatabaseError as failure:
         yield error("database", f"{url.shown}: {failure.what}", type(failure).__name__, failure.fix)
         return
     yield ok("database", f"results go to {url.shown}", "opened for reading")
-    if skew_s is not None and abs(skew_s) > _SKEW_S:
+    if abs(skew_s) > _SKEW_S:
         ahead = "ahead of" if skew_s > 0 else "behind"
-        message = f"the database's clock is {abs(skew_s):.0f} s {ahead} this host's: times will not line up"
+        message = f"this host's clock is {abs(skew_s):.0f} s {ahead} the database's: times will not line up"
         yield warn("clock", message, "clock_timestamp()", "timedatectl set-ntp true, on both")
