@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.options import SpecPath, db_option, no_color_option
-
-if TYPE_CHECKING:
-    pass
 
 
 def _engine_options(command: click.decorators.FC) -> click.decorators.FC:

@@ -101,8 +101,12 @@ class EngineContract:
 
     def test_cancel_from_elsewhere_stops_the_sweep(self, place: Workplace) -> None:
         with place.sweeping(place.spec(5, dwell_s=1000)) as process:
-            wait_until(lambda: place.query("select 1 from iteration union select 1 from attempt"
-                                           " where started_at is not null"), "a job runs")
+            wait_until(
+                lambda: place.query(
+                    "select 1 from iteration union select 1 from attempt where started_at is not null"
+                ),
+                "a job runs",
+            )
             assert place.orch("cancel", "s").returncode == 0
             _, errors = process.communicate(timeout=60)
         assert process.returncode == 1, errors

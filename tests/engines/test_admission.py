@@ -17,23 +17,29 @@ CPU = Capacity(2, 2, 1, "cpu", None, 8_000_000_000)
         (Need(2, 1, 10**9, 10**9), GPU, None),
         (Need(4, 1, 0, 0, num_gpus=4), GPU, "num_gpus 4 > 2 devices"),
         (
-            Need(4, 1, 0, 0, num_gpus=2, contention=2), GPU,
+            Need(4, 1, 0, 0, num_gpus=2, contention=2),
+            GPU,
             "num_gpus 2 x contention 2 = 4 > 2 devices",
         ),
         (Need(4, 1, 0, 0, num_gpus=4), CPU, "num_gpus 4 > 2 slots (--slots 4 gives more)"),
         (Need(1, 2, 0, 0), GPU, "num_nodes 2 > 1 host"),
         (
-            Need(1, 1, 310_200_000_000, 0, "hidden_dim 49152, nlayers 8"), GPU,
+            Need(1, 1, 310_200_000_000, 0, "hidden_dim 49152, nlayers 8"),
+            GPU,
             "predicted 310.2 GB of device memory, 139.8 GB are there (hidden_dim 49152, nlayers 8)",
         ),
         (
-            Need(2, 1, 10**9, 137_400_000_000, "hidden_dim 8"), GPU,
+            Need(2, 1, 10**9, 137_400_000_000, "hidden_dim 8"),
+            GPU,
             "predicted pinned host memory 137.4 GB x 2 ranks = 274.8 GB, 256.0 GB are there (hidden_dim 8)",
         ),
         (
-            Need(1, 1, 9_000_000_000, 0, "hidden_dim 8"), CPU,
-            ("predicted host memory (9.0 GB + 0.0 GB offloaded) x 1 rank = 9.0 GB, 8.0 GB are there"
-            " (hidden_dim 8)"),
+            Need(1, 1, 9_000_000_000, 0, "hidden_dim 8"),
+            CPU,
+            (
+                "predicted host memory (9.0 GB + 0.0 GB offloaded) x 1 rank = 9.0 GB, 8.0 GB are there"
+                " (hidden_dim 8)"
+            ),
         ),
     ],
 )

@@ -131,9 +131,7 @@ def run(
     store: Store, engine: Engine, options: SweepOptions | None = None, *, repeats: int = 3,
     dims: str = "[1]", limits: str = "", view: Silent | None = None,
 ) -> SweepOutcome:  # fmt: skip
-    plan = parse_plan(
-        f"name: s\nrepeats: {repeats}\nmatrix: {{hidden_dim: {dims}}}\nlimits: {{{limits}}}\n"
-    )
+    plan = parse_plan(f"name: s\nrepeats: {repeats}\nmatrix: {{hidden_dim: {dims}}}\nlimits: {{{limits}}}\n")
     return run_sweep(store, plan, engine, options, view)
 
 
@@ -182,9 +180,7 @@ def test_schedule_skipped_job_is_weighed_again(store: Store) -> None:
     assert second.counts[JobStatus.ok] == 6
 
 
-def test_schedule_database_away_waits_and_catches_up(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_schedule_database_away_waits_and_catches_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     begin, failures = store.begin_attempts, [2]
 
     def sometimes(new: Sequence[tuple[int, NewAttempt]]) -> list[AttemptRow | None]:

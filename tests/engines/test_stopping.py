@@ -13,9 +13,7 @@ from tests.engines.running import Workplace, wait_until
 
 
 def test_b16_every_job_fails_the_sweep_stops_after_n_in_a_row(place: Workplace) -> None:
-    done = place.sweep(
-        place.spec(20, micro_batch=act.RAISES, limits="retries: 0, consecutive_failures: 5")
-    )
+    done = place.sweep(place.spec(20, micro_batch=act.RAISES, limits="retries: 0, consecutive_failures: 5"))
     assert done.returncode == 1
     assert place.statuses() == {"failed": 5, "pending": 15}
     assert "stopped after 5 failures in a row" in done.stderr
@@ -179,8 +177,12 @@ def test_c9_killed_at_random_moments_every_cell_is_ok_exactly_once(place: Workpl
     ok = place.query("select job_id, count(*) as n from attempt where status = 'ok' group by job_id")
     assert len(ok) == jobs
     assert {row["n"] for row in ok} == {1}
-    stored = {(r["uid"], r["rank"], r["iteration"]) for r in place.query(
-        "select a.uid, i.rank, i.iteration from iteration i join attempt a using (attempt_id)")}
+    stored = {
+        (r["uid"], r["rank"], r["iteration"])
+        for r in place.query(
+            "select a.uid, i.rank, i.iteration from iteration i join attempt a using (attempt_id)"
+        )
+    }
     assert acknowledged - stored == set()
     place.wait_for_no_survivors()
 
