@@ -69,14 +69,17 @@ class Children:
 
     def reap(self) -> None:
         """Take in every child that has ended."""
+        ended: list[tuple[bool, int, int]] = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if pid == 0:
-                return
-            code = os.waitstatus_to_exitcode(status)
+                break
+            ended.append((pid not in self._popen, pid, os.waitstatus_to_exitcode(status)))
+        # Those started here first: a dead fork server explains the deaths of its ranks.
+        for _, pid, code in sorted(ended):
             process = self._popen.pop(pid, None)
             if process is not None:
                 # Popen must not wait for a pid that is reaped and may be another's soon.

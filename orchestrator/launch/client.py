@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -17,7 +17,7 @@ from orchestrator.errors import EngineError
 from orchestrator.launch.environment import python_path
 from orchestrator.launch.events import SupervisorEvent, event_from_json
 from orchestrator.launch.order import LaunchOrder
-from orchestrator.launch.processes import owner_id
+from orchestrator.store.owner import this_owner
 
 
 class SupervisorClient:
@@ -36,6 +36,7 @@ class SupervisorClient:
         worker: str = "worker.rank:main",
         accelerator: str = "cpu",
         state_dir: Path | str | None = None,
+        keep_fds: Sequence[int] = (),
     ) -> None:
         """Start the supervisor.
 
@@ -45,6 +46,7 @@ class SupervisorClient:
             prestart: environments (of cells) whose fork servers are started at once.
             worker: the worker that prestarted servers serve.
             accelerator: ``cuda`` or ``cpu``, for the prestarted servers.
+            keep_fds: descriptors (of slot leases) that the supervisor holds open until it leaves.
             state_dir: folder of the host's lock files; None = the usual one.
         """
         environment = {**os.environ, **python_path()}
@@ -60,6 +62,7 @@ class SupervisorClient:
                 stderr=log,
                 env=environment,
                 start_new_session=True,
+                pass_fds=tuple(keep_fds),
                 bufsize=0,
             )
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -67,7 +70,8 @@ class SupervisorClient:
         self._output = self._process.stdout
         os.set_blocking(self._output.fileno(), False)
         self._partial = b""
-        self.owner = owner_id(self._process.pid)
+        self._unread: list[SupervisorEvent] = []
+        self.owner = this_owner(self._process.pid)
         """``host:pid:start`` of the supervisor: what to put into ``attempt.owner``."""
         self._send({"op": "open", "db_url": db_url})
         for cell_environment in prestart:
@@ -117,10 +121,13 @@ class SupervisorClient:
             if len(data) < 1 << 16:
                 break
         *lines, self._partial = self._partial.split(b"\n")
-        return [event_from_json(json.loads(line)) for line in lines]
+        unread, self._unread = self._unread, []
+        return unread + [event_from_json(json.loads(line)) for line in lines]
 
     def close(self, timeout_s: float = 60.0) -> None:
         """Tell the supervisor to end (running attempts end as cancelled) and wait for it.
+
+        What it says meanwhile is left for ``events``.
 
         After ``timeout_s`` it is killed; what it then leaves, ``cleanup.sweep`` ends.
         """
@@ -129,7 +136,7 @@ class SupervisorClient:
         deadline = time.monotonic() + timeout_s
         while self._process.poll() is None and time.monotonic() < deadline:
             # Its output must be drained or it could block in a write.
-            self.events()
+            self._unread = self.events()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.02)
         if self._process.poll() is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DATABASE_SERVER_RUNS = "orch-runs"
+OWNER_FILE = ".supervisor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,11 @@ class AttemptPaths:
     def sampler_log(self) -> Path:
         """What the sampler process printed."""
         return self.run_dir / "sampler.log"
+
+    @property
+    def owner_file(self) -> Path:
+        """The supervisor that answers for the attempt's processes; there as long as it has any."""
+        return self.run_dir / OWNER_FILE
 
     @property
     def ds_config(self) -> Path:

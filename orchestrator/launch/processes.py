@@ -6,11 +6,11 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_PR_SET_PDEATHSIG = 1
+from orchestrator.store.owner import process_is_alive
+
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -19,13 +19,6 @@ def become_subreaper() -> None:
     """Orphans among this process's descendants become its children from now on."""
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """This process gets KILL when its parent's thread ends; leaves at once if that has happened."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent_pid:
-        os._exit(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,23 +143,9 @@ def signal_process(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def owner_id(pid: int | None = None) -> str:
-    """``host:pid:start`` of a process: unlike a pid alone, never used again."""
-    pid = os.getpid() if pid is None else pid
-    stat = stat_of(pid)
-    return f"{socket.gethostname()}:{pid}:{stat.start if stat else 0}"
-
-
 def owner_is_alive(owner: str | None) -> bool:
-    """Whether the process of an ``owner_id`` lives; one on another host is taken to be alive."""
-    if not owner:
-        return False
-    host, _, rest = owner.rpartition(":")[0].rpartition(":")
-    start = owner.rpartition(":")[2]
-    if host != socket.gethostname():
-        return True
-    stat = stat_of(int(rest)) if rest.isdigit() else None
-    return stat is not None and stat.state != "Z" and str(stat.start) == start
+    """Whether the process of ``attempt.owner`` lives; one on another host is taken to be alive."""
+    return bool(owner) and process_is_alive(str(owner)) is not False
 
 
 def signal_name(number: int) -> str:

@@ -80,22 +80,22 @@ class AttemptFacts:
 _ADDRESS_IN_USE = re.compile(r"address already in use|EADDRINUSE|errno: ?98\b", re.IGNORECASE)
 
 _STOPPED: dict[Stop, tuple[JobStatus, FailureKind | None]] = {
-    Stop.TIMEOUT: (JobStatus("timeout"), None),
-    Stop.START_TIMEOUT: (JobStatus("timeout"), None),
-    Stop.HANG: (JobStatus("failed"), FailureKind("hang")),
-    Stop.CANCELLED: (JobStatus("cancelled"), None),
-    Stop.SERVER_DIED: (JobStatus("failed"), FailureKind("killed")),
-    Stop.NEIGHBOUR: (JobStatus("failed"), FailureKind("exception")),
-    Stop.NOT_STARTED: (JobStatus("failed"), FailureKind("exception")),
-    Stop.FORK_UNSAFE: (JobStatus("failed"), FailureKind("fork_unsafe")),
-    Stop.UNSUPPORTED: (JobStatus("failed"), FailureKind("unsupported")),
+    Stop.TIMEOUT: (JobStatus.timeout, None),
+    Stop.START_TIMEOUT: (JobStatus.timeout, None),
+    Stop.HANG: (JobStatus.failed, FailureKind.hang),
+    Stop.CANCELLED: (JobStatus.cancelled, None),
+    Stop.SERVER_DIED: (JobStatus.failed, FailureKind.killed),
+    Stop.NEIGHBOUR: (JobStatus.failed, FailureKind.exception),
+    Stop.NOT_STARTED: (JobStatus.failed, FailureKind.exception),
+    Stop.FORK_UNSAFE: (JobStatus.failed, FailureKind.fork_unsafe),
+    Stop.UNSUPPORTED: (JobStatus.failed, FailureKind.unsupported),
 }
 
-_PASSING = frozenset({FailureKind("killed"), FailureKind("no_result"), FailureKind("hang")})
+_PASSING = frozenset({FailureKind.killed, FailureKind.no_result, FailureKind.hang})
 
 
 def _failed(kind: str, message: str) -> Verdict:
-    return Verdict(JobStatus("failed"), FailureKind(kind), message)
+    return Verdict(JobStatus.failed, FailureKind(kind), message)
 
 
 def is_address_in_use(text: str) -> bool:
@@ -131,7 +131,7 @@ def _judge_delivered(facts: AttemptFacts) -> Verdict:
     misplaced = [str(rank.rank) for rank in facts.ranks if not rank.devices_ok]
     if misplaced:
         return _failed("wrong_device", f"a state lay on the wrong device on rank {', '.join(misplaced)}")
-    return Verdict(JobStatus("ok"), None, None)
+    return Verdict(JobStatus.ok, None, None)
 
 
 def _is_collateral(error: ErrorRecord) -> bool:
@@ -143,7 +143,7 @@ def _is_collateral(error: ErrorRecord) -> bool:
 def _judge_signal(who: str, number: int, oom_killed: bool) -> Verdict:
     name = signal_name(number)
     if oom_killed:
-        return Verdict(JobStatus("oom_host"), None, f"{who} was killed by {name}: host memory ran out")
+        return Verdict(JobStatus.oom_host, None, f"{who} was killed by {name}: host memory ran out")
     return _failed("killed", f"{who} was killed by {name}")
 
 
@@ -153,16 +153,13 @@ def _judge_error(rank: RankFacts) -> Verdict:
     try:
         status = JobStatus(rank.error.status)
     except ValueError:
-        status = JobStatus("failed")
-    if status not in (JobStatus("oom_gpu"), JobStatus("oom_host"), JobStatus("skipped")):
+        status = JobStatus.failed
+    if status not in (JobStatus.oom_gpu, JobStatus.oom_host, JobStatus.skipped):
         try:
             kind = FailureKind(rank.error.failure_kind or "exception")
         except ValueError:
-            kind = FailureKind("exception")
-        return Verdict(JobStatus("failed"), kind, message)
-    if status == JobStatus("skipped"):
-        # An attempt is never skipped: what only the rank could find out is unsupported.
-        return _failed("unsupported", message)
+            kind = FailureKind.exception
+        return Verdict(JobStatus.failed, kind, message)
     return Verdict(status, None, message)
 
 
@@ -208,8 +205,8 @@ def may_pass(
     verdict: Verdict, stop: Stop | None, retries_left: int, infrastructure_retries_left: int
 ) -> bool:
     """Whether the job is worth another attempt: the failure may be gone next time."""
-    if verdict.status != JobStatus("failed"):
+    if verdict.status != JobStatus.failed:
         return False
-    if verdict.failure_kind == FailureKind("port") or stop is Stop.SERVER_DIED:
+    if verdict.failure_kind == FailureKind.port or stop is Stop.SERVER_DIED:
         return infrastructure_retries_left > 0
     return verdict.failure_kind in _PASSING and retries_left > 0

@@ -1,0 +1,168 @@
+"""The supervisor's one thread that talks to the database, so that its loop never waits for it.
+
+If the database is away the work stays queued and is tried again; everything catches up when it is back.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import DatabaseFull, DatabaseLocked, DatabaseUnreachable
+from orchestrator.store.rows import AttemptEnd
+
+if TYPE_CHECKING:
+    from orchestrator.store.store import Store
+
+HEARTBEAT_S = 5.0
+_FIRST_BACKOFF_S = 0.2
+_LONGEST_BACKOFF_S = 10.0
+_MOST_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Finish:
+    """An attempt whose processes are gone: take its records in, then end it.
+
+    ``done`` is called in the supervisor's loop once the database knows; ``spool_dir`` is None if there
+    is nothing to read.
+    """
+
+    ending: AttemptEnd
+    spool_dir: Path | None
+    done: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class _Update:
+    attempt_id: int
+    columns: Mapping[str, object]
+
+
+@dataclass
+class _State:
+    alive: set[int] = field(default_factory=set)
+    abandoned: bool = False
+
+
+def _say(text: str) -> None:
+    print(f"supervisor: {text}", file=sys.stderr, flush=True)
+
+
+class Finisher:
+    """Queue and thread. All methods are for the supervisor's loop."""
+
+    def __init__(self, db_url: str, post: Callable[[Callable[[], None]], None]) -> None:
+        self._db_url = db_url
+        self._post = post
+        self._queue: queue.SimpleQueue[Finish | _Update | None] = queue.SimpleQueue()
+        self._state = _State()
+        self._thread = threading.Thread(target=self._run, name="finisher", daemon=True)
+        self._thread.start()
+
+    def finish(self, task: Finish) -> None:
+        """Take records in and end the attempt, as soon as the database lets it."""
+        self._queue.put(task)
+
+    def update(self, attempt_id: int, columns: Mapping[str, object]) -> None:
+        """Set columns of a running attempt; lost if the database is away."""
+        self._queue.put(_Update(attempt_id, columns))
+
+    def keep_alive(self, attempt_ids: set[int]) -> None:
+        """These attempts get heartbeats from now on."""
+        self._state.alive = set(attempt_ids)
+
+    def close(self, timeout_s: float) -> bool:
+        """Finish what is queued, within so many seconds; whether it all was."""
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+        self._state.abandoned = True
+        return not self._thread.is_alive()
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        # Imported here: SQLAlchemy takes a third of a second, and ranks can start meanwhile.
+        from orchestrator.store import open_store
+
+        store: Store | None = None
+        last_heartbeat = time.monotonic()
+        ending = False
+        waiting: list[Finish] = []
+        backoff_s = _FIRST_BACKOFF_S
+        while not (ending and not waiting) and not self._state.abandoned:
+            patience = backoff_s if waiting else max(0.0, last_heartbeat + HEARTBEAT_S - time.monotonic())
+            updates: list[_Update] = []
+            ending |= self._collect(patience, waiting, updates)
+            try:
+                if store is None:
+                    store = open_store(self._db_url)
+                self._write(store, waiting, updates)
+                if time.monotonic() - last_heartbeat >= HEARTBEAT_S:
+                    last_heartbeat = time.monotonic()
+                    if self._state.alive:
+                        store.heartbeat(sorted(self._state.alive))
+                backoff_s = _FIRST_BACKOFF_S
+            except (DatabaseUnreachable, DatabaseLocked, DatabaseFull) as error:
+                _say(f"{error}; trying again in {backoff_s:.1f} s")
+                time.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
+            except Exception as error:  # noqa: BLE001 - one bad attempt must not stop all others.
+                _say(f"{error!r}; trying the attempts one by one")
+                self._write_singly(store, waiting)
+        if store is not None:
+            store.close()
+
+    def _collect(self, patience_s: float, waiting: list[Finish], updates: list[_Update]) -> bool:
+        """Move what is queued into the lists; True if the end of the queue was among it."""
+        ending = False
+        try:
+            item = self._queue.get(timeout=0.0 if waiting and patience_s == 0 else patience_s or 0.001)
+            while True:
+                match item:
+                    case None:
+                        ending = True
+                    case Finish():
+                        waiting.append(item)
+                    case _Update():
+                        updates.append(item)
+                if len(waiting) >= _MOST_AT_ONCE:
+                    break
+                item = self._queue.get_nowait()
+        except queue.Empty:
+            pass
+        return ending
+
+    def _write_singly(self, store: Store | None, waiting: list[Finish]) -> None:
+        """Finish each by itself; one that cannot be is left for the next orch to reap."""
+        for task in list(waiting):
+            try:
+                if store is not None:
+                    self._write(store, [task], [])
+                    waiting.remove(task)
+                    continue
+            except (DatabaseUnreachable, DatabaseLocked, DatabaseFull):
+                return
+            except Exception as error:  # noqa: BLE001 - see above.
+                _say(f"attempt {task.ending.attempt_id} could not be ended: {error!r}")
+            self._post(task.done)
+            waiting.remove(task)
+
+    def _write(self, store: Store, waiting: list[Finish], updates: list[_Update]) -> None:
+        for update in updates:
+            store.attempt_update(update.attempt_id, **update.columns)
+        if not waiting:
+            return
+        for task in waiting:
+            if task.spool_dir is not None:
+                store.intake(task.ending.attempt_id, task.spool_dir)
+        store.end_attempts([task.ending for task in waiting])
+        for task in waiting:
+            self._post(task.done)
+        waiting.clear()
