@@ -34,7 +34,7 @@ def best_lines(report: Report) -> list[str]:
 
 
 def best_text(best: Best) -> str:
-    """``pin_memory, non_blocking → asleep in 0.64 s, awake in 0.71 s at 34.4 GB (97 % / 88 % of the link)``."""
+    """``pin_memory → asleep in 0.64 s, awake in 0.71 s at 34.4 GB (97 % / 88 % of the link)``."""
     times = f"asleep in {human_seconds(best.offload_s)}, awake in {human_seconds(best.reload_s)}"
     text = f"{best.setting} → {times}"
     if best.copied_bytes is not None:

@@ -1,0 +1,242 @@
+"""What the HTML report embeds, capped so that the page stays small whatever the sweep's size.
+
+All jobs and all cells are there; iterations and memory samples of a choice of jobs, and the page says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from orchestrator.analysis.jobs import SETTINGS, Job, JobSet, Value, axis_text, setting_text
+from orchestrator.analysis.report import Report
+from orchestrator.analysis.summary import HEADLINE_METRICS, Summary, summarise
+from orchestrator.store import queries_report as queries
+
+Json = bool | int | float | str | None | Sequence["Json"] | dict[str, "Json"]
+
+ITERATION_JOBS = 160
+"""Jobs whose iterations are embedded, at most."""
+MEMORY_JOBS = 24
+"""Jobs whose memory samples are embedded, at most."""
+MEMORY_POINTS = 400
+"""Samples of one of them, at most."""
+QUESTIONS = 12
+"""Questions (sizes and the like) whose iterations can be chosen, at most."""
+
+_SIZE_AXES = ("hidden_dim", "nlayers", "ffn_dim", "num_heads", "vocab_size", "tied_embeddings", "seq_len")
+JOB_FIGURES = (
+    "offload_s_median", "reload_s_median", "offload_cold_s", "reload_cold_s", "offload_gbps", "reload_gbps",
+    "offload_link_share", "reload_link_share", "copied_bytes", "freed_bytes", "pinned_bytes",
+)  # fmt: skip
+_CELL_FIGURES = (
+    "offload_s_median", "reload_s_median", "offload_cold_s", "reload_cold_s", "copied_bytes", "offload_gbps",
+    "reload_gbps", "offload_host_s_median", "offload_all_s_median", "reload_host_s_median",
+    "reload_all_s_median", "cold_pinning_s",
+)  # fmt: skip
+
+
+def page_data(store: queries.Reads, report: Report) -> dict[str, Json]:
+    """Everything that the page's script draws from."""
+    jobs = report.jobs
+    chosen = iteration_jobs(jobs)
+    return {
+        "jobs": _job_columns(jobs),
+        "cells": _cells(jobs),
+        "links": _links(jobs),
+        "iterations": [_iterations(store, jobs, job) for job in chosen],
+        "splits": _splits(store, jobs),
+        "memory": [found for job in memory_jobs(jobs) if (found := _memory(store, job)) is not None],
+    }
+
+
+def _job_columns(jobs: JobSet) -> dict[str, Json]:
+    """All jobs by column: the names of axes that vary, then figures; lists of equal length."""
+    axes = [name for name in jobs.varying() if name != "sweep"]
+    columns: dict[str, Json] = {
+        "job": [job.name for job in jobs.jobs],
+        "status": [job.status for job in jobs.jobs],
+    }
+    for name in axes:
+        columns[name] = [job.values.get(name) for job in jobs.jobs]
+    for name in JOB_FIGURES:
+        values = [job.values.get(name) for job in jobs.jobs]
+        if any(value is not None for value in values):
+            columns[name] = values
+    flags = ["; ".join(job.flags()) for job in jobs.jobs]
+    if any(flags):
+        columns["flags"] = flags
+    reasons = [_reason(job) for job in jobs.jobs]
+    if any(reasons):
+        columns["reason"] = reasons
+    return columns
+
+
+def _reason(job: Job) -> str:
+    if job.status == "ok":
+        return ""
+    return str(job.values.get("message") or job.values.get("reason") or "")
+
+
+def context_text(jobs: JobSet, job: Job, varying: Sequence[str]) -> str:
+    """What else was varied: everything but the model's size, the ranks and the settings."""
+    apart = (*_SIZE_AXES, *SETTINGS, "num_gpus", "num_nodes")
+    texts = [axis_text(name, job.values.get(name)) for name in varying if name not in apart]
+    if len(jobs.environments) > 1:
+        texts.append(f"environment {job.values.get('environment_id')}")
+    return ", ".join(texts) or "all jobs"
+
+
+def size_text(job: Job, varying: Sequence[str]) -> str:
+    """``hidden_dim 8192, num_gpus 2``: the size, as far as it varies."""
+    names = [name for name in (*_SIZE_AXES, "num_gpus", "num_nodes") if name in varying]
+    return ", ".join(axis_text(name, job.values.get(name)) for name in names) or "the only size"
+
+
+def _ranks(job: Job) -> int:
+    return int((job.number("num_gpus") or 1) * (job.number("num_nodes") or 1))
+
+
+def _cells(jobs: JobSet) -> list[Json]:
+    varying = jobs.varying(jobs.measured)
+    names = tuple(dict.fromkeys((*HEADLINE_METRICS, *_CELL_FIGURES)))
+    return [_cell(jobs, summary, varying) for summary in summarise(jobs, (), per_cell=True, metrics=names)]
+
+
+def _cell(jobs: JobSet, summary: Summary, varying: Sequence[str]) -> dict[str, Json]:
+    first, metrics = summary.jobs[0], summary.metrics
+    cell: dict[str, Json] = {
+        "cell": first.cell6,
+        "context": context_text(jobs, first, varying),
+        "size": size_text(first, varying),
+        "setting": setting_text(first),
+        "ranks": _ranks(first),
+        "n": len(summary.jobs),
+        "flagged": bool(summary.flags),
+    }
+    for name in _CELL_FIGURES:
+        cell[name] = metrics[name].median
+    for name in ("offload_s_median", "reload_s_median"):
+        cell[f"{name}_min"], cell[f"{name}_max"] = metrics[name].least, metrics[name].greatest
+    return cell
+
+
+def _links(jobs: JobSet) -> list[Json]:
+    """The raw link as probed around the jobs: median GB/s, pinned and pageable."""
+    from statistics import median
+
+    found: dict[bool, list[tuple[float, float]]] = {}
+    for job in jobs.measured:
+        down, up = job.number("link_down_gbps"), job.number("link_up_gbps")
+        if down and up:
+            found.setdefault(bool(job.values.get("pin_memory")), []).append((down, up))
+    return [
+        {
+            "kind": "pinned" if pinned else "pageable",
+            "down_gbps": median(down for down, _ in speeds),
+            "up_gbps": median(up for _, up in speeds),
+        }
+        for pinned, speeds in sorted(found.items(), reverse=True)
+    ]
+
+
+def _by_question(jobs: JobSet) -> dict[tuple[str, str], list[Job]]:
+    """Measured jobs by context and size, the largest copies first."""
+    varying = jobs.varying(jobs.measured)
+    groups: dict[tuple[str, str], list[Job]] = {}
+    for job in sorted(jobs.measured, key=lambda one: -(one.number("copied_bytes") or 0)):
+        groups.setdefault((context_text(jobs, job, varying), size_text(job, varying)), []).append(job)
+    return groups
+
+
+def iteration_jobs(jobs: JobSet) -> list[Job]:
+    """Jobs whose iterations are shown: up to three repeats of each setting, for the largest questions."""
+    chosen: list[Job] = []
+    for members in list(_by_question(jobs).values())[:QUESTIONS]:
+        counts: dict[str, int] = {}
+        for job in members:
+            setting = setting_text(job)
+            counts[setting] = counts.get(setting, 0) + 1
+            if counts[setting] <= 3:
+                chosen.append(job)
+    return chosen[:ITERATION_JOBS]
+
+
+def _iterations(store: queries.Reads, jobs: JobSet, job: Job) -> dict[str, Json]:
+    varying = jobs.varying(jobs.measured)
+    rows = queries.slowest_ranks(store, int(str(job.values["attempt_id"])))
+    return {
+        "job": job.name,
+        "question": f"{size_text(job, varying)} · {context_text(jobs, job, varying)}",
+        "setting": setting_text(job),
+        "iteration": _column(rows, "iteration"),
+        "kind": [_kind(row) for row in rows],
+        "offload_s": _column(rows, "offload_s"),
+        "reload_s": _column(rows, "reload_s"),
+    }
+
+
+def _column(rows: Iterable[dict[str, Value]], name: str) -> list[Json]:
+    return [row[name] for row in rows]
+
+
+def _kind(row: dict[str, Value]) -> str:
+    if row["is_cold"]:
+        return "cold"
+    if row["is_instrumented"]:
+        return "instrumented"
+    return "warm-up" if row["is_warmup"] else "warm"
+
+
+def memory_jobs(jobs: JobSet) -> list[Job]:
+    """Jobs whose memory is shown: one of each setting at the largest sizes, then whatever failed."""
+    chosen: list[Job] = []
+    for members in _by_question(jobs).values():
+        seen: set[str] = set()
+        for job in members:
+            if setting_text(job) not in seen:
+                seen.add(setting_text(job))
+                chosen.append(job)
+        if len(chosen) >= MEMORY_JOBS:
+            break
+    return chosen[:MEMORY_JOBS]
+
+
+def _memory(store: queries.Reads, job: Job) -> dict[str, Json] | None:
+    rank = job.values.get("offload_slowest_rank")
+    number = rank if isinstance(rank, int) else 0
+    attempt_id = int(str(job.values["attempt_id"]))
+    rows = queries.memory_over_time(store, attempt_id, number, MEMORY_POINTS)
+    if not rows:
+        return None
+    series = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "pinned_bytes", "rss_bytes")
+    return {
+        "job": job.name,
+        "rank": number,
+        "setting": setting_text(job),
+        "is_cut": len(rows) == MEMORY_POINTS,
+        "at_s": _column(rows, "at_s"),
+        "phase": _column(rows, "phase"),
+        "series": {
+            name: _column(rows, name) for name in series if any(row[name] is not None for row in rows)
+        },
+    }
+
+
+def _splits(store: queries.Reads, jobs: JobSet) -> list[Json]:
+    """The parts of the time, of jobs with instrumented iterations, the largest first."""
+    varying = jobs.varying(jobs.measured)
+    found: list[Json] = []
+    for members in _by_question(jobs).values():
+        seen: set[str] = set()
+        for job in members:
+            setting = setting_text(job)
+            if setting in seen or not job.values.get("instrumented") or len(found) >= MEMORY_JOBS:
+                continue
+            split = queries.time_split(store, int(str(job.values["attempt_id"])))
+            if split:
+                seen.add(setting)
+                parts: dict[str, Json] = {
+                    name: value for name, value in split.items() if name != "iterations"
+                }
+                found.append({"label": f"{size_text(job, varying)}: {setting}", "parts": parts})
+    return found
