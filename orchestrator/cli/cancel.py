@@ -7,7 +7,7 @@ import click
 from orchestrator.cli.options import db_option, no_color_option
 
 
-@click.command()
+@click.command("cancel")
 @click.argument("sweep")
 @db_option
 @no_color_option

@@ -43,7 +43,7 @@ def _run_options(command: click.decorators.FC) -> click.decorators.FC:
     return command
 
 
-@click.command()
+@click.command("sweep")
 @click.argument("spec", type=SpecPath())
 @_run_options
 @_engine_options
