@@ -5,6 +5,7 @@ On a CPU there is nothing to wait for, nothing is pinned, and "allocated" is the
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -84,11 +85,11 @@ class Device:
         return (None if held is None else int(held)), (None if micros is None else float(micros) / 1e6)
 
     def allocator_settings(self) -> str | None:
-        """The allocator's settings as it reports them; where torch cannot tell, the variable."""
+        """The allocator's settings as it reports them, JSON; where torch cannot tell, the variable."""
         if not self.is_cuda:
             return None
         try:
             settings = torch.cuda.memory._snapshot()["allocator_settings"]
-            return str(settings.get("PYTORCH_CUDA_ALLOC_CONF") or settings.get("PYTORCH_ALLOC_CONF") or "")
+            return json.dumps(settings, sort_keys=True, default=str)
         except (AttributeError, KeyError, RuntimeError, TypeError):
             return os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")

@@ -3,42 +3,62 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Collection
 from pathlib import Path
 
 from worker.environment import nvml_handle
 
+_LEAVE_S = 2.0
 
-def foreign_users(uuid: str | None, own: int) -> str | None:
+
+def foreign_before(uuid: str | None) -> str | None:
+    """``foreign_users`` before the job's own first use; a job that is just leaving is waited for."""
+    deadline = time.monotonic() + _LEAVE_S
+    while True:
+        note = foreign_users(uuid, own_pids=(), own_count=0)
+        if note is None or time.monotonic() > deadline:
+            return note
+        time.sleep(0.1)
+
+
+def foreign_users(uuid: str | None, own_pids: Collection[int], own_count: int) -> str | None:
     """Processes on the device that are not this job's, in words; None: nobody, or it cannot be told.
 
-    In a container NVML names processes by the host's numbers, which say nothing here; then the count alone
-    decides: more than the ``own`` processes that this rank has there.
+    Args:
+        uuid: the device; None on a CPU.
+        own_pids: the job's processes on this host.
+        own_count: how many of them may be on the device. In a container NVML names processes by the
+            host's numbers, which say nothing here; then the count alone decides.
     """
     if uuid is None:
         return None
+    pids = compute_pids(uuid)
+    strangers = [pid for pid in pids if pid not in own_pids and not _is_child(pid)]
+    if len(pids) <= own_count or not strangers:
+        return None
+    return f"{len(pids) - own_count} foreign process(es) on {uuid}: {', '.join(map(str, strangers))}"
+
+
+def compute_pids(uuid: str) -> list[int]:
+    """Processes with a context on the device, as NVML numbers them; empty if it does not tell."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:
-        return None
+    except Exception:  # pynvml raises its own kinds, and may be missing.
+        return []
     try:
         handle = nvml_handle(pynvml, uuid)
-        pids = sorted({int(process.pid) for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)})
-    except Exception:
-        return None
+        return sorted({int(process.pid) for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)})
+    except Exception:  # Not supported on this device.
+        return []
     finally:
         pynvml.nvmlShutdown()
-    strangers = [pid for pid in pids if not _is_ours(pid)]
-    if len(pids) <= own or not strangers:
-        return None
-    return f"{len(pids) - own} foreign process(es) on {uuid}: {', '.join(map(str, strangers))}"
 
 
-def _is_ours(pid: int) -> bool:
-    """Whether the process is this rank or a child of it."""
-    if pid == os.getpid():
-        return True
+def _is_child(pid: int) -> bool:
+    """Whether the process is a child of this one (the holder)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -19,7 +19,7 @@ from worker.numa import node_count
 
 PACKAGES = (
     "numpy", "triton", "ninja", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cublas-cu12",
-    "nvidia-cublas", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime", "nvidia-ml-py", "psutil", "transformers",
+    "nvidia-cublas", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime", "nvidia-ml-py", "psutil",
 )  # fmt: skip
 """Packages whose version may move a figure."""
 

@@ -47,6 +47,7 @@ _UNSUPPORTED = (
     "not currently supported",
     "is not available for",
 )
+_HOST_MEMORY = ("can't allocate memory", "enforce fail at alloc_cpu", "cudahostalloc")
 _PORT = ("eaddrinuse", "address already in use")
 _JIT = ("error building extension", "error compiling objects", "ninja: build stopped")
 

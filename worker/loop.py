@@ -111,9 +111,7 @@ class Loop:
             offload = self._timed(self.sleeper.offload)
         peak_offload = self.device.peak_bytes()
         offloaded = self._sample(iteration, "offloaded")
-        wrong = states.misplaced(
-            self.engine.optimizer, self.engine.module, self.sleeper.included, self.device.type, True
-        )
+        wrong = self._misplaced(self.sleeper.included, is_offloaded=True)
         self._dwell(iteration)
 
         self.device.reset_peak()
@@ -159,6 +157,10 @@ class Loop:
             **split_columns("reload", reload_split),
             state_split=state_split,
         )
+
+    def _misplaced(self, included: tuple[str, ...], *, is_offloaded: bool) -> str | None:
+        engine = self.engine
+        return states.misplaced(engine.optimizer, engine.module, included, self.device.type, is_offloaded)
 
     def _timed(self, call: Callable[[], object]) -> Timing:
         return measure(call, self.device.synchronize, self.barrier)

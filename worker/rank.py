@@ -70,7 +70,9 @@ def run(job: JobFile, rank: int) -> int:
     recorder.close()
     if job.commit and is_measured and job.db_url:
         _commit(job, spool)
-    _leave_group()
+    if delivered:
+        # Otherwise the other ranks may be stuck, and leaving in order would wait for them.
+        _leave_group()
     return 0 if delivered else 1
 
 
@@ -96,15 +98,16 @@ def _measure(job: JobFile, rank: int, recorder: Recorder) -> bool:
     # The heavy imports: in a forked rank they are there already.
     from worker import environment
     from worker.device import Device
-    from worker.devicecheck import foreign_users
+    from worker.devicecheck import foreign_before, foreign_users
 
-    foreign_before = foreign_users(placement.device_uuid, own=0)
+    overlap_before = foreign_before(placement.device_uuid)
     device = Device(job.accelerator, placement.local_rank)
     _check_device(device, placement.device_uuid)
     if placement.local_rank == 0:
         recorder.write("environment", **environment.describe(device, job.env))
     loop, config = _prepare(job, rank, device, recorder)
     bound = _gather(job.world_size, numa_node)
+    pids = _gather(job.world_size, os.getpid())
     tracked = _settle_heap(job, bool(axis_value(job.parameters, "gc_freeze")))
     attempt: dict[str, object] = {
         "ds_config": json.dumps(config, sort_keys=True),
@@ -118,8 +121,9 @@ def _measure(job: JobFile, rank: int, recorder: Recorder) -> bool:
     if numa_note:
         print(f"orch: {numa_note}", file=sys.stderr, flush=True)
     iterations = _loop(job, loop, recorder, _settle)
-    own = 1 + (loop.holder is not None)
-    _report_overlap(rank, recorder, foreign_before, foreign_users(device.uuid, own=own))
+    own_count = job.local_size + (loop.holder is not None)
+    overlap_after = foreign_users(device.uuid, own_pids=pids, own_count=own_count)
+    _report_overlap(rank, recorder, overlap_before, overlap_after)
     if loop.problems:
         return False
     recorder.write("final", rank=rank, iterations=iterations, at=utc_now())
@@ -207,8 +211,9 @@ def _barrier(device: Device) -> Callable[[], None]:
     import torch.distributed as dist
 
     if device.is_cuda:
-        return lambda: dist.barrier(device_ids=[device.index])
-    return lambda: dist.barrier()
+        index = device.index
+        return lambda: dist.barrier(device_ids=[index])
+    return dist.barrier
 
 
 def _gather(ranks: int, value: Any) -> list[Any]:
