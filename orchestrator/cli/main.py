@@ -99,7 +99,7 @@ def _run(call: Any) -> int:
         # click swaps stdout and says 1 when the reader has left (`orch report | head`); here 1 means
         # that a job failed.
         return _BROKEN_PIPE if sys.stdout is not stdout else _status_of(leaving)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the one place that may
         message = f"orch: a fault in orch itself: {type(error).__name__}: {error}"
         click.echo(f"{message}; the traceback is in {_keep_traceback()}", err=True)
         return _INTERNAL_ERROR

@@ -18,9 +18,9 @@ _COLORS = {"ok": "green", "warn": "yellow", "error": "bold red"}
 def render_findings(
     findings: Sequence[Finding],
     *,
-    format: str,
+    format: str,  # noqa: A002
     out: IO[str],
-    verbose: bool = False,  # noqa: A002
+    verbose: bool = False,
 ) -> None:
     """Write the findings; ``verbose`` adds the evidence of those that are ok."""
     if format == "json":
