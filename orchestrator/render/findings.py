@@ -40,7 +40,7 @@ def render_findings(
 
 def render_brief(findings: Sequence[Finding], *, out: IO[str]) -> None:
     """One line: devices, versions, build, and how many findings there are to read."""
-    firsts = {}
+    firsts: dict[str, str] = {}
     for finding in findings:
         firsts.setdefault(finding.check, finding.message)
     parts = [firsts[check] for check in ("devices", "versions", "build", "compiler") if check in firsts]

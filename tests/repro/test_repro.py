@@ -18,8 +18,8 @@ from orchestrator.spec.cell import make_cell
 SMALL: dict[str, AxisValue] = {"hidden_dim": 64, "iteration": 3, "warmup": 1}
 
 
-def reproduction(accelerator: str = "cpu", **axes: AxisValue) -> Reproduction:
-    return reproduce(make_cell({**SMALL, **axes}), "abc123/1", accelerator)
+def reproduction(**axes: AxisValue) -> Reproduction:
+    return reproduce(make_cell({**SMALL, **axes}), "abc123/1", "cpu")
 
 
 def test_repro_config_is_the_jobs_and_the_job_is_resolved() -> None:
