@@ -14,7 +14,8 @@ from pathlib import Path
 import click
 
 from orchestrator.cli.main import main
-from orchestrator.spec.axes import AXES, Axis
+from orchestrator.spec.axes import AXES, STATE_NAMES, Axis
+from orchestrator.spec.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parents[1]
 _WIDTH = 100
@@ -52,6 +53,15 @@ entries are axes as well.
 |---|---|---|---|---|
 """
 
+_PRESETS_INTRODUCTION = f"""
+## Sets of states
+
+`included_state` takes `all`, one of {", ".join(f"`{name}`" for name in STATE_NAMES)}, a list of them, or a preset:
+
+| preset | states |
+|---|---|
+"""
+
 
 def cli_page() -> str:
     """``docs/cli.md``: the help of every command."""
@@ -81,7 +91,9 @@ def _help(names: tuple[str, ...], command: click.Command) -> str:
 
 def axes_page() -> str:
     """``docs/axes.md``: every axis with its type, default and meaning."""
-    return _AXES_INTRODUCTION + "".join(f"{_axis_row(axis)}\n" for axis in AXES)
+    rows = "".join(f"{_axis_row(axis)}\n" for axis in AXES)
+    presets = "".join(f"| `{name}` | {', '.join(states)} |\n" for name, states in PRESETS.items())
+    return _AXES_INTRODUCTION + rows + _PRESETS_INTRODUCTION + presets
 
 
 def _axis_row(axis: Axis) -> str:
