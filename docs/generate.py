@@ -56,7 +56,8 @@ entries are axes as well.
 _PRESETS_INTRODUCTION = f"""
 ## Sets of states
 
-`included_state` takes `all`, one of {", ".join(f"`{name}`" for name in STATE_NAMES)}, a list of them, or a preset:
+`included_state` takes `all`, a state ({", ".join(f"`{name}`" for name in STATE_NAMES)}),
+a list of them, or a preset:
 
 | preset | states |
 |---|---|

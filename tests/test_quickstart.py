@@ -1,4 +1,4 @@
-"""The first hour: the shipped quickstart on this host, then every reading command that the documentation shows."""
+"""The first hour: the quickstart on this host, then every reading command that the docs show."""
 
 from __future__ import annotations
 
