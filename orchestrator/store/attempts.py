@@ -6,7 +6,18 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, insert, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 
 from orchestrator.store.clock import utc_now
 from orchestrator.store.coerce import column_value
@@ -17,16 +28,16 @@ from orchestrator.store.status import FailureKind, JobStatus
 from orchestrator.store.tables import attempt, job
 from orchestrator.store.transitions import CLAIMABLE, check_attempt, check_job
 
-_CLOCKS = {
+_CLOCKS: dict[str, ColumnElement[float]] = {
     "sqlite": literal_column("((julianday('now') - 2440587.5) * 86400.0)"),
     "postgresql": literal_column("CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"),
 }
 """Seconds since 1970 on the database's clock: heartbeats of several hosts compare."""
 
 _KEPT = (
-    "attempt_id uid job_id number message engine engine_job launcher launch_mode launch_note host port run_dir"
-    " environment_id created_at started_at timed_from_at timed_to_at ended_at wait_s wall_s loop_s exit_status"
-    " signal overlapped overlap_note owner"
+    "attempt_id uid job_id number message engine engine_job launcher launch_mode launch_note host port"
+    " run_dir environment_id created_at started_at timed_from_at timed_to_at ended_at wait_s wall_s loop_s"
+    " exit_status signal overlapped overlap_note owner"
 ).split()
 _READ = "status failure_kind hosts device_uuids heartbeat".split()
 _RANKS = func.coalesce(job.c.num_gpus, 1) * func.coalesce(job.c.num_nodes, 1)
@@ -52,6 +63,11 @@ _STATE = (
     .where(attempt.c.attempt_id == bindparam("id"))
     .with_for_update(of=attempt)
 )
+
+
+def database_clock(connection: Connection) -> ColumnElement[float]:
+    """Seconds since 1970 on the database's clock, as an expression."""
+    return _CLOCKS[connection.dialect.name]
 
 
 def attempt_row(row: Row[tuple[Any, ...]]) -> AttemptRow:
@@ -153,7 +169,7 @@ def heartbeat(connection: Connection, attempt_ids: Iterable[int]) -> None:
     """Say that the attempts live, now on the database's clock."""
     ids = list(attempt_ids)
     if ids:
-        clock = _CLOCKS[connection.dialect.name]
+        clock = database_clock(connection)
         running = attempt.c.attempt_id.in_(ids) & (attempt.c.status == JobStatus.running)
         connection.execute(update(attempt).where(running).values(heartbeat=clock))
 
@@ -197,7 +213,7 @@ def adopt_as_ok(connection: Connection, attempt_id: int, message: str) -> bool:
 
 def _finish(
     connection: Connection,
-    state: Row[Any],
+    state: Any,
     ending: AttemptEnd,
     as_attempt: JobStatus,
     note: str | None = None,
@@ -230,7 +246,7 @@ def _finish(
     refresh_results(connection, [state.job_id])
 
 
-def _refuse(connection: Connection, state: Row[Any], message: str) -> None:
+def _refuse(connection: Connection, state: Any, message: str) -> None:
     add_events(
         connection,
         [{"sweep_id": state.sweep_id, "job_id": state.job_id, "attempt_id": state.attempt_id,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Insert, Table, func
+from sqlalchemy import Connection, Table, func
 from sqlalchemy.dialects import postgresql, sqlite
 
 COPY_FROM_ROWS = 200
@@ -14,15 +14,14 @@ COPY_FROM_ROWS = 200
 
 
 def insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> int:
-    """Insert the rows whose key is not there yet; returns how many were (-1 is "unknown, some")."""
+    """Insert the rows whose key is not there yet; returns how many were new."""
     if connection.dialect.name == "postgresql" and len(rows) >= COPY_FROM_ROWS:
         return copy_new(
             connection, table, [c.name for c in table.c], ([r.get(c.name) for c in table.c] for r in rows)
         )
     names = [column.name for column in table.c]
     full = [{name: row.get(name) for name in names} for row in rows]
-    statement = _insert(connection, table).on_conflict_do_nothing()
-    return int(connection.execute(statement, full).rowcount)
+    return int(connection.execute(_insert(connection.dialect.name, table), full).rowcount)
 
 
 def copy_new(
@@ -60,7 +59,12 @@ def replace(connection: Connection, table: Table, row: dict[str, Any]) -> None:
 
 
 @cache
-def _upsert(dialect: str, table: Table) -> Insert:
+def _insert(dialect: str, table: Table) -> Any:
+    return _DIALECTS[dialect](table).on_conflict_do_nothing()
+
+
+@cache
+def _upsert(dialect: str, table: Table) -> Any:
     statement = _DIALECTS[dialect](table)
     keys = [column.name for column in table.primary_key]
     known = {c.name: func.coalesce(statement.excluded[c.name], c) for c in table.c if c.name not in keys}
@@ -68,7 +72,7 @@ def _upsert(dialect: str, table: Table) -> Insert:
 
 
 @cache
-def _replace(dialect: str, table: Table) -> Insert:
+def _replace(dialect: str, table: Table) -> Any:
     statement = _DIALECTS[dialect](table)
     keys = [column.name for column in table.primary_key]
     values = {c.name: statement.excluded[c.name] for c in table.c if c.name not in keys}
@@ -76,7 +80,3 @@ def _replace(dialect: str, table: Table) -> Insert:
 
 
 _DIALECTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-
-
-def _insert(connection: Connection, table: Table) -> Any:
-    return _DIALECTS[connection.dialect.name](table)

@@ -23,9 +23,10 @@ LINK_LIMIT_SHARE = 1.10
 """Faster than the link by more than this cannot be."""
 
 ITERATION_COLUMNS = (
-    "rank iteration is_warmup is_cold is_instrumented step_s offload_s offload_host_s offload_all_s reload_s"
-    " reload_host_s reload_all_s freed_bytes predicted_freed_bytes copied_bytes device_freed_bytes bytes_match"
-    " states_intact devices_ok allocated_before_bytes peak_reload_bytes pinned_bytes pinning_s skipped_step"
+    "rank iteration is_warmup is_cold is_instrumented step_s offload_s offload_host_s offload_all_s"
+    " reload_s reload_host_s reload_all_s freed_bytes predicted_freed_bytes copied_bytes device_freed_bytes"
+    " bytes_match states_intact devices_ok allocated_before_bytes peak_reload_bytes pinned_bytes pinning_s"
+    " skipped_step"
 ).split()
 """What of ``iteration`` is needed."""
 

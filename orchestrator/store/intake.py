@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, func, select, update
+from sqlalchemy import Connection, Table, bindparam, func, select, update
 
 from orchestrator.store.bulk import insert_new, upsert_known
 from orchestrator.store.clock import utc_now
@@ -26,9 +26,22 @@ Write = Callable[[Callable[[Connection], None]], None]
 BATCH_ROWS = 5000
 """Rows of one transaction: short for other writers, and the memory that an intake takes."""
 
+_SUMMARY = select(
+    func.min(attempt_rank.c.timed_from_at),
+    func.max(attempt_rank.c.timed_to_at),
+    func.max(attempt_rank.c.loop_s),
+    func.min(attempt_rank.c.launch_mode),
+).where(attempt_rank.c.attempt_id == bindparam("id"))
+_STATUS = (
+    select(job.c.job_id, job.c.sweep_id, attempt.c.status)
+    .join(attempt, attempt.c.job_id == job.c.job_id)
+    .where(attempt.c.attempt_id == bindparam("id"))
+)
+
 _IDENTITY = [c.name for c in environment.c if c.name not in ("environment_id", "uid", "created_at")]
 _SETTABLE = frozenset(
-    "ds_config ds_config_sha256 alloc_conf tracked_objects numa_bound overlapped overlap_note launch_note".split()
+    "ds_config ds_config_sha256 alloc_conf tracked_objects numa_bound overlapped overlap_note"
+    " launch_note".split()
 )
 """Columns of ``attempt`` that a rank may set; the rest is the supervisor's."""
 
@@ -150,8 +163,8 @@ class Reader:
             batch.rank(rank)["timed_to_at"] = _time(record)
             batch.rank(rank)["loop_s"] = _fitted(attempt_rank, {"loop_s": record.get("loop_s")})["loop_s"]
         elif kind == "error":
-            names = ("failure_kind", "message", "traceback")
-            batch.rank(rank).update(_fitted(attempt_rank, {k: v for k, v in record.items() if k in names}))
+            told = {k: v for k, v in record.items() if k in ("failure_kind", "message", "traceback")}
+            batch.rank(rank).update(_fitted(attempt_rank, told))
             batch.rank(rank)["error_status"] = str(record.get("status", "failed"))
         elif kind == "final":
             batch.rank(rank)["final_at"] = _time(record) or utc_now()
@@ -248,19 +261,9 @@ def _store_environments(connection: Connection, batch: Batch) -> None:
 def _update_attempt(connection: Connection, batch: Batch) -> None:
     """What the ranks together say about the attempt; what the supervisor set stays."""
     values = dict(batch.attempt)
-    if any(
-        row.keys() & {"timed_from_at", "timed_to_at", "loop_s", "launch_mode"} for row in batch.ranks.values()
-    ):
-        mine = attempt_rank.c.attempt_id == batch.attempt_id
-        known = connection.execute(
-            select(
-                func.min(attempt_rank.c.timed_from_at),
-                func.max(attempt_rank.c.timed_to_at),
-                func.max(attempt_rank.c.loop_s),
-                func.min(attempt_rank.c.launch_mode),
-            ).where(mine)
-        ).one()
-        names = ("timed_from_at", "timed_to_at", "loop_s", "launch_mode")
+    names = ("timed_from_at", "timed_to_at", "loop_s", "launch_mode")
+    if any(row.keys() & set(names) for row in batch.ranks.values()):
+        known = connection.execute(_SUMMARY, {"id": batch.attempt_id}).one()
         for name, value in zip(names, known, strict=True):
             if value is not None:
                 values[name] = func.coalesce(attempt.c[name], value) if name == "launch_mode" else value
@@ -270,23 +273,14 @@ def _update_attempt(connection: Connection, batch: Batch) -> None:
 
 def _refresh_if_ended(connection: Connection, attempt_id: int) -> None:
     """Late rows change a result that is already there."""
-    query = (
-        select(job.c.job_id)
-        .join(attempt, attempt.c.job_id == job.c.job_id)
-        .where(attempt.c.attempt_id == attempt_id, attempt.c.status != "running")
-    )
-    ended = connection.execute(query).scalar_one_or_none()
-    if ended is not None:
-        refresh_results(connection, [ended])
+    ids = connection.execute(_STATUS, {"id": attempt_id}).one_or_none()
+    if ids is not None and ids.status != "running":
+        refresh_results(connection, [ids.job_id])
 
 
 def _report(connection: Connection, attempt_id: int, reader: Reader) -> None:
     """One event a file that holds lines of no use; the same is not said twice."""
-    ids = connection.execute(
-        select(job.c.sweep_id, job.c.job_id)
-        .join(attempt, attempt.c.job_id == job.c.job_id)
-        .where(attempt.c.attempt_id == attempt_id)
-    ).one()
+    ids = connection.execute(_STATUS, {"id": attempt_id}).one()
     said = set(
         connection.execute(
             select(event.c.message).where(event.c.job_id == ids.job_id, event.c.attempt_id == attempt_id)

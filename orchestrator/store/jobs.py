@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, or_, select, update
 
 from orchestrator.errors import OrchError
 from orchestrator.spec.axes import AXES
@@ -14,7 +14,7 @@ from orchestrator.store.clock import utc_now
 from orchestrator.store.ids import NewEvent, add_events
 from orchestrator.store.rows import JobRow
 from orchestrator.store.status import AGAIN_BY_DEFAULT, AGAIN_IF_ASKED, JobStatus
-from orchestrator.store.tables import attempt, job, sweep
+from orchestrator.store.tables import attempt, environment, job, sweep
 from orchestrator.store.transitions import check_job
 
 _ATTEMPTS = (
@@ -82,17 +82,17 @@ def first_pending(
 
 
 def counts(connection: Connection, sweep_id: int) -> dict[JobStatus, int]:
-    """Jobs by status; every status is there. Jobs that have vanished from the sweep file count if they ran."""
+    """Jobs by status, every status; jobs that vanished from the sweep file count only if they ran."""
     counted = or_(job.c.in_spec, job.c.status != JobStatus.pending)
     query = (
         select(job.c.status, func.count()).where(job.c.sweep_id == sweep_id, counted).group_by(job.c.status)
     )
-    found = {status: number for status, number in connection.execute(query)}
+    found = {str(row[0]): int(row[1]) for row in connection.execute(query)}
     return {status: found.get(str(status), 0) for status in JobStatus}
 
 
 def weigh(connection: Connection, skip: Sequence[tuple[int, str]], unskip: Sequence[int]) -> None:
-    """Mark jobs as skipped for a reason, or as pending again; a job that moved on meanwhile stays as it is."""
+    """Mark jobs as skipped for a reason, or as pending again; running and ok ones stay."""
     reasons = dict(skip)
     wanted = sorted({*reasons, *unskip})
     now, changes, events = utc_now(), [], list[NewEvent]()
@@ -162,7 +162,7 @@ def find_job(connection: Connection, text: str, sweep_name: str | None = None) -
             return job_row(found)
     name, _, repeat = text.removeprefix("v1:").partition("/")
     start = name.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_")
-    match = job.c.cell.like(f"v1:{start}%", escape="\\")
+    match: ColumnElement[bool] = job.c.cell.like(f"v1:{start}%", escape="\\")
     if repeat.isdigit():
         match = match & (job.c.repeat == int(repeat))
     elif not repeat:
@@ -178,3 +178,15 @@ def find_job(connection: Connection, text: str, sweep_name: str | None = None) -
         some = ", ".join(row.label for row in rows[:6])
         raise OrchError(f"'{text}' means {len(rows)} jobs", "", f"name one of them: {some}")
     return rows[0]
+
+
+def accelerator_of(connection: Connection, job_id: int) -> str | None:
+    """``cuda`` or ``cpu``, on which the job last ran; None if it never did."""
+    query = (
+        select(environment.c.accelerator)
+        .join(attempt, attempt.c.environment_id == environment.c.environment_id)
+        .where(attempt.c.job_id == job_id)
+        .order_by(attempt.c.number.desc())
+        .limit(1)
+    )
+    return connection.execute(query).scalar_one_or_none()

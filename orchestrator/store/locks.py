@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from orchestrator.errors import DatabaseUnreachable, SweepRunning
 
@@ -62,7 +63,7 @@ def _locked(path: Path, sweep_name: str) -> int:
 
 def _same(descriptor: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
 
@@ -94,7 +95,7 @@ class _ServerHeld:
         try:
             self._connection.execute(text("SELECT 1"))
             return True
-        except Exception:  # noqa: BLE001 - whatever it is, the connection is no use any more
+        except (DBAPIError, InvalidRequestError):
             self._connection.invalidate()
             return self.take()
 

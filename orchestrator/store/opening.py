@@ -67,10 +67,8 @@ def _check_hosts(url: DatabaseUrl, path: Path, hosts: int) -> list[str]:
         where = f"on a network file system ({kind}) " if kind else ""
         raise DatabaseError(f"SQLite {where}cannot be written by several hosts", url.shown, fix)
     if kind:
-        return [
-            f"{url.shown} lies on a network file system ({kind}): SQLite's locks may fail there;"
-            " write to it from this host alone"
-        ]
+        trouble = f"{url.shown} lies on a network file system ({kind}): SQLite's locks may fail there"
+        return [f"{trouble}; write to it from this host alone"]
     return []
 
 

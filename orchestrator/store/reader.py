@@ -24,7 +24,7 @@ _ALLOWED = frozenset(
     }
 )
 _PRAGMAS = frozenset(
-    "table_info table_xinfo table_list index_list index_info foreign_key_list database_list compile_options".split()
+    "table_info table_xinfo table_list index_list index_info foreign_key_list database_list".split()
 )
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension"})
 
@@ -37,7 +37,7 @@ def run_sql(connection: Connection, query: str) -> tuple[list[str], list[tuple[A
     """
     with _nothing_but_reading(connection):
         try:
-            result = connection.exec_driver_sql(_bare(query))
+            result = connection.exec_driver_sql(_for_driver(connection, _bare(query)))
         except DBAPIError as e:
             raise _sql_error(e) from e
         except (sqlite3.Warning, sqlite3.ProgrammingError) as e:
@@ -55,6 +55,11 @@ def _bare(query: str) -> str:
     if not bare:
         raise OrchError("the query is empty", "SQL", 'for example: orch sql "SELECT * FROM job_summary"')
     return bare
+
+
+def _for_driver(connection: Connection, query: str) -> str:
+    """psycopg looks for placeholders; without any it would also allow several statements."""
+    return query.replace("%", "%%") if connection.dialect.name == "postgresql" else query
 
 
 def _sql_error(error: DBAPIError) -> OrchError:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, or_, select
+from sqlalchemy import Connection, bindparam, delete, or_, select
 
 from orchestrator.spec.axes import AXIS_BY_NAME
 from orchestrator.store.bulk import replace
@@ -66,7 +66,7 @@ def computed(connection: Connection, job_id: int) -> Figures | None:
     return None
 
 
-def _circumstances(connection: Connection, one: Row[Any]) -> Circumstances:
+def _circumstances(connection: Connection, one: Any) -> Circumstances:
     devices = json.loads(one.device_uuids) if one.device_uuids else []
     return Circumstances(
         is_ok=one.status == "ok" and one.job_status == "ok",
@@ -80,7 +80,7 @@ def _circumstances(connection: Connection, one: Row[Any]) -> Circumstances:
     )
 
 
-def _probes(connection: Connection, devices: list[str | None], one: Row[Any]) -> list[Probe]:
+def _probes(connection: Connection, devices: list[str | None], one: Any) -> list[Probe]:
     """The nearest probes on either side of the timed section, of every kind and device."""
     default = AXIS_BY_NAME["pin_memory"].default if one.pin_memory is None else one.pin_memory
     pinned = default if one.pin_memory_then is None else one.pin_memory_then

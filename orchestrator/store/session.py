@@ -93,12 +93,19 @@ class Session:
         while True:
             try:
                 return attempt()
-            except (DBAPIError, ResourceClosedError) as e:
+            except Exception as e:
+                # A COPY speaks to the driver itself, so its errors come unwrapped.
+                if not isinstance(e, (DBAPIError, ResourceClosedError)) and not _of_driver(e):
+                    raise
                 error, passing = translate(e, self.shown)
                 if not passing or time.monotonic() + pause_s > deadline:
                     raise error from e
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+def _of_driver(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in ("psycopg", "sqlite3")
 
 
 def _forget_in_children(engine: Engine) -> None:

@@ -1,20 +1,20 @@
-"""How far apart are the database's clock and this host's?"""
+"""How far is this host's clock from the database's?"""
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
-from sqlalchemy import text
+from sqlalchemy import select
 
-from orchestrator.store.session import Session
+from orchestrator.store.attempts import database_clock
 
-_NOW = text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)")
+if TYPE_CHECKING:
+    from orchestrator.store.store import Store
 
 
-def clock_skew_s(session: Session) -> float | None:
-    """Seconds that the database's clock is ahead; None for a file, which has no clock of its own."""
-    if session.dialect == "sqlite":
-        return None
+def clock_skew_s(store: Store) -> float:
+    """Seconds by which this host's clock is ahead of the database's; about zero for SQLite."""
     before_s = time.time()
-    database_s = session.read(lambda connection: float(connection.execute(_NOW).scalar_one()))
-    return database_s - (before_s + time.time()) / 2
+    theirs_s = store.session.read(lambda c: c.execute(select(database_clock(c))).scalar_one())
+    return (before_s + time.time()) / 2 - float(theirs_s)

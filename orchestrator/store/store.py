@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection, select
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from orchestrator.spec.bytes import Prediction
     from orchestrator.spec.plan import Plan
+
+T = TypeVar("T")
 
 SPOOL = "spool"
 """The folder of an attempt's spool inside its ``run_dir``."""
@@ -75,9 +77,9 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self) -> AbstractContextManager[Connection]:
-        """A connection in a reading transaction; for the query modules of this package."""
-        return self.session.reading()
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """What ``work`` makes of a connection in a transaction that only reads; for this package's queries."""
+        return self.session.read(work)
 
     # --- sweeps
 
@@ -88,6 +90,11 @@ class Store:
             SpecError: a value's type differs from the one under which the sweep was begun.
         """
         owner = this_owner()
+        before = self.session.read(lambda c: sweeps.stored_spec(c, plan.name))
+        if before is not None and before != plan.source:
+            from orchestrator.spec.change import check_types
+
+            check_types(before, plan)
         return self.session.write(lambda c: sweeps.put_sweep(c, plan, predictions or {}, owner))
 
     @contextmanager
@@ -172,6 +179,10 @@ class Store:
         """The job that an id, the start of a uid, CELL6 or CELL6/REPEAT means. Raises OrchError."""
         return self.session.read(lambda c: jobs.find_job(c, text, sweep))
 
+    def accelerator_of(self, job_id: int) -> str | None:
+        """``cuda`` or ``cpu``, on which the job last ran; None if it never did."""
+        return self.session.read(lambda c: jobs.accelerator_of(c, job_id))
+
     # --- attempts
 
     def begin_attempt(self, job_id: int, new: NewAttempt) -> AttemptRow | None:
@@ -185,22 +196,23 @@ class Store:
     def claim_next(
         self, sweep_id: int, new: Callable[[JobRow], NewAttempt], fits: Callable[[JobRow], bool]
     ) -> tuple[JobRow, AttemptRow] | None:
-        """Begin an attempt of the first pending job that fits; None if there is none or a cancel was asked for."""
+        """Begin an attempt of the first pending job that fits; None: there is none, or a cancel."""
         if self.cancel_requested(sweep_id):
             return None
-        waiting = self.session.read(lambda c: jobs.first_pending(c, sweep_id, _CLAIM_AT_ONCE))
-        while waiting:
-            for row in waiting:
-                if fits(row):
-                    fresh = new(row)
-                    begun = self.session.write(lambda c, r=row, n=fresh: attempts.claim(c, r.job_id, n))  # type: ignore[misc]
-                    if begun is not None:
-                        return row, begun
+        last: JobRow | None = None
+        while waiting := self._pending(sweep_id, last):
+            for row in filter(fits, waiting):
+                begun = self._claim(row, new(row))
+                if begun is not None:
+                    return row, begun
             last = waiting[-1]
-            waiting = self.session.read(
-                lambda c, after=last: jobs.first_pending(c, sweep_id, _CLAIM_AT_ONCE, after)
-            )  # type: ignore[misc]
         return None
+
+    def _pending(self, sweep_id: int, after: JobRow | None) -> list[JobRow]:
+        return self.session.read(lambda c: jobs.first_pending(c, sweep_id, _CLAIM_AT_ONCE, after))
+
+    def _claim(self, row: JobRow, new: NewAttempt) -> AttemptRow | None:
+        return self.session.write(lambda c: attempts.claim(c, row.job_id, new))
 
     def attempt(self, attempt_id: int) -> AttemptRow | None:
         """That attempt; None if there is none."""

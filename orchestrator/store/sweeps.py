@@ -125,18 +125,9 @@ def cell_columns(cell: Cell, prediction: Prediction | None = None) -> dict[str, 
     return columns
 
 
-def stored_types(connection: Connection, name: str) -> list[dict[str, Any]]:
-    """The distinct ``ds`` and ``env`` of the sweep's cells: the only axes whose type a column does not fix."""
-    query = (
-        select(job.c.ds, job.c.env)
-        .join(sweep, sweep.c.sweep_id == job.c.sweep_id)
-        .where(sweep.c.name == name)
-        .distinct()
-    )
-    return [
-        {"ds": json.loads(row.ds) if row.ds else {}, "env": json.loads(row.env) if row.env else {}}
-        for row in connection.execute(query)
-    ]
+def stored_spec(connection: Connection, name: str) -> str | None:
+    """The text of the sweep file as last run; None if there is no such sweep."""
+    return connection.execute(select(sweep.c.spec).where(sweep.c.name == name)).scalar_one_or_none()
 
 
 def sweep_names(connection: Connection) -> list[str]:
@@ -158,7 +149,7 @@ def find_sweep(connection: Connection, name: str | None) -> SweepRow:
     row = connection.execute(select(sweep).where(sweep.c.name == wanted)).first()
     if row is None:
         raise OrchError(
-            f"there is no sweep '{wanted}' in this database", "", "there are: " + ", ".join(names[:10])
+            f"there is no sweep '{wanted}' in this database", "", f"there are: {', '.join(names[:10])}"
         )
     return SweepRow(**row._mapping)
 

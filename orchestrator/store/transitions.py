@@ -28,7 +28,7 @@ JOB: dict[JobStatus, frozenset[JobStatus]] = {
     S.lost: _AGAIN | {S.ok},
     S.skipped: frozenset({S.pending}),
 }
-"""From -> to, for a job. To pending from running: a retry. To ok from pending, cancelled or lost: taken in."""
+"""From -> to, for a job. Running to pending: a retry. Pending, cancelled or lost to ok: taken in."""
 
 CLAIMABLE = frozenset(status for status, to in JOB.items() if S.running in to)
 """A job with one of these may get an attempt."""

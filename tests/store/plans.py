@@ -16,13 +16,17 @@ from orchestrator.store import AttemptRow, NewAttempt, Store, this_owner
 
 def make_plan(name: str = "small", cells: Sequence[Cell] | None = None, repeats: int = 1) -> Plan:
     """A plan over the cells, each repeat a round."""
-    cells = tuple(cells) if cells is not None else (make_cell({"hidden_dim": 64}), make_cell({"hidden_dim": 128}))
+    cells = (
+        tuple(cells) if cells is not None else (make_cell({"hidden_dim": 64}), make_cell({"hidden_dim": 128}))
+    )
     jobs = [
         PlannedJob(cell, repeat, (repeat - 1) * len(cells) + place + 1)
         for repeat in range(1, repeats + 1)
         for place, cell in enumerate(cells)
     ]
-    return Plan(name, "name: " + name, None, cells, tuple(jobs), repeats, Limits(), EngineOptions(), LauncherOptions())
+    return Plan(
+        name, "name: " + name, None, cells, tuple(jobs), repeats, Limits(), EngineOptions(), LauncherOptions()
+    )
 
 
 def new_attempt(run_dir: Path | str, **more: Any) -> NewAttempt:
@@ -73,7 +77,9 @@ def rank_records(attempt_uid: str, rank: int, iterations: int, *, final: bool = 
         {"kind": "timed_to", "at": "2026-07-01T12:00:05+00:00", "loop_s": 5.0},
     ]  # fmt: skip
     if final:
-        records.append({"kind": "final", "rank": rank, "iterations": iterations, "at": "2026-07-01T12:00:06Z"})
+        records.append(
+            {"kind": "final", "rank": rank, "iterations": iterations, "at": "2026-07-01T12:00:06Z"}
+        )
     return records
 
 
@@ -83,7 +89,9 @@ def write_spool(path: Path, records: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def deliver(attempt: AttemptRow, spool: Path, ranks: int = 1, iterations: int = 3, *, final: bool = True) -> None:
+def deliver(
+    attempt: AttemptRow, spool: Path, ranks: int = 1, iterations: int = 3, *, final: bool = True
+) -> None:
     """Write the whole spool of the attempt."""
     for rank in range(ranks):
         write_spool(spool / f"rank{rank}.jsonl", rank_records(attempt.uid, rank, iterations, final=final))
