@@ -38,7 +38,8 @@ def sweep_environments(store: Reads, sweep_id: int) -> DataFrame:
 
 
 _MEASURED = """
-SELECT s.*, e.accelerator, e.gpu_name, e.torch, e.deepspeed, e.driver, e.ram_bytes, e.host AS node
+SELECT s.*, e.accelerator, e.gpu_name, e.torch, e.deepspeed, e.driver, e.ram_bytes,
+       e.gpu_bytes AS device_bytes, e.host AS node
 FROM job_summary s JOIN environment e ON e.environment_id = s.environment_id
 WHERE s.status = 'ok' AND s.is_valid AND s.offload_s_median IS NOT NULL
 ORDER BY s.job_id

@@ -5,12 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
-
-import sqlalchemy
 
 from orchestrator.spec.axes import AXES
 from orchestrator.spec.bytes import predict
@@ -23,20 +19,6 @@ H200 = {
     "gpu_name": "NVIDIA H200", "gpu_count": 2, "gpu_bytes": 150_754_820_096, "ram_bytes": 256 * 10**9,
     "variables": json.dumps({"OMP_NUM_THREADS": "1"}), "packages": "{}",
 }  # fmt: skip
-
-
-@contextmanager
-def reader(path: str) -> Iterator[Any]:
-    """The file for reading, as the store hands it out."""
-    engine = sqlalchemy.create_engine(f"sqlite:///{path}")
-
-    class Reader:
-        def read(self, work: Callable[[sqlalchemy.Connection], Any]) -> Any:
-            with engine.connect() as connection:
-                return work(connection)
-
-    yield Reader()
-    engine.dispose()
 
 
 class Database:

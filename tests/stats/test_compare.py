@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from orchestrator.analysis.compare import CompareOptions, Comparison, compare
-from orchestrator.analysis.sides import parse_side, read_side
+from orchestrator.analysis.sides import parse_side, read_only, read_side
 from orchestrator.analysis.verdicts import Verdict
 from orchestrator.errors import SpecError
 from orchestrator.render.comparison import render_comparison
-from tests.stats.databases import Database, reader
+from tests.stats.databases import Database
 from tests.stats.golden_files import assert_golden
 
 BIG = {"hidden_dim": 8192, "nlayers": 8, "pin_memory": True, "non_blocking": True}
@@ -40,7 +40,7 @@ def two_sweeps(
     for name, fill, stack in (("before", fill_a, {}), ("after", fill_b, b_stack)):
         fill(database, database.sweep(name), database.environment(**{"kernel": name, **stack}))
     database.close()
-    sides = [read_side(parse_side(name, str(path / "orch.db")), reader) for name in ("before", "after")]
+    sides = [read_side(parse_side(name, str(path / "orch.db")), read_only) for name in ("before", "after")]
     return compare(sides[0], sides[1], CompareOptions(**options))  # type: ignore[arg-type]
 
 
@@ -48,9 +48,7 @@ def simple(seed: int, scale: float = 1.0, repeats: int = 5, noise: float = 0.01)
     def fill(database: Database, sweep: int, environment: int) -> None:
         for number, (axes, seconds) in enumerate(((SMALL, 0.222), (BIG, 0.35), (PAGEABLE, 3.61))):
             factor = scale if axes is PAGEABLE else 1.0
-            database.jobs(
-                sweep, environment, axes, times(seed + number, seconds * factor, repeats, noise)
-            )
+            database.jobs(sweep, environment, axes, times(seed + number, seconds * factor, repeats, noise))
 
     return fill
 
@@ -218,7 +216,7 @@ def test_a_side_that_is_a_file_means_its_latest_sweep(tmp_path: Path) -> None:
     database = Database(path)
     database.jobs(database.sweep("nightly"), database.environment(), BIG, times(1, 1.0, 4))
     database.close()
-    side = read_side(parse_side(str(path), "default.db"), reader)
+    side = read_side(parse_side(str(path), "default.db"), read_only)
     assert side.name == f"{path}#nightly"
     assert len(side.jobs) == 4
 
@@ -229,4 +227,4 @@ def test_an_unknown_sweep_is_an_error_that_lists_the_sweeps(tmp_path: Path) -> N
     database.sweep("nightly")
     database.close()
     with pytest.raises(SpecError, match=r"no sweep 'x'.*nightly"):
-        read_side(parse_side(f"{path}#x", "default.db"), reader)
+        read_side(parse_side(f"{path}#x", "default.db"), read_only)

@@ -1,0 +1,303 @@
+"""What will an offload and a reload take at a size that was not measured?
+
+Bytes come from the exact formula. Seconds come from a curve over the measured sizes of the same host,
+stack and setting; where there is none, the answer says what was measured and what to run instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.analysis import measured
+from orchestrator.analysis.fit import MINIMUM_SIZES, SAME_SIZE_SHARE, Point, fit, points_of
+from orchestrator.analysis.measured import CHOICES, SIZE, STACK
+from orchestrator.errors import SpecError
+from orchestrator.spec.bytes import Prediction, predict_values
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from orchestrator.spec.axes import AxisValue
+    from orchestrator.spec.cell import Cell
+    from orchestrator.spec.models import ModelShape
+
+MOST_EXTRAPOLATION = 4.0
+"""No prediction beyond this many times the measured range; up to it the interval widens by as much."""
+
+WIDEN_PER_DIFFERENCE = 1.5
+"""What each axis that is not as measured widens the interval by."""
+
+METRICS = {"offload": ("offload_s_median", "link_down_gbps"), "reload": ("reload_s_median", "link_up_gbps")}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEstimate:
+    """Seconds of one call, with the interval that holds a new job's median 19 times in 20.
+
+    ``form`` and ``sizes`` say what curve over how many measured sizes; ``gbps`` and ``link_share`` follow.
+    """
+
+    seconds: float
+    low_s: float
+    high_s: float
+    form: str
+    sizes: int
+    jobs: int
+    gbps: float
+    link_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Payback:
+    """When pinning has paid. ``cycles`` None = never; ``against`` names the unpinned setting."""
+
+    cold_pinning_s: float
+    gain_s: float
+    cycles: int | None
+    against: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingPrediction:
+    """One setting at the asked size; times are None where ``refusal`` says why."""
+
+    setting: str
+    bytes: Prediction
+    pinned_node_bytes: int | None
+    offload: TimeEstimate | None = None
+    reload: TimeEstimate | None = None
+    payback: Payback | None = None
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Everything that ``orch predict`` says.
+
+    Attributes:
+        subject: the question in words.
+        host: where the times were measured; None = nowhere, bytes only.
+        stack: its devices and versions, in words.
+        ram_bytes: host memory there; None = not known.
+        device_bytes: memory of one device there; None = not known.
+        advice: what to do where nothing was measured.
+    """
+
+    subject: str
+    settings: tuple[SettingPrediction, ...]
+    host: str | None = None
+    stack: str = ""
+    ram_bytes: int | None = None
+    device_bytes: int | None = None
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The cell asked about; ``shape`` replaces its model, ``is_setting_given`` keeps to its choices."""
+
+    cell: Cell
+    subject: str
+    shape: ModelShape | None = None
+    is_setting_given: bool = False
+    host: str | None = None
+
+
+def outlook(question: Question, jobs: DataFrame | None, this_host: str) -> Outlook:
+    """Answer the question from the measured jobs (None: there is no database).
+
+    Raises:
+        SpecError: the host asked for was never measured, or several were and none is named; the model's
+            parameters are not known.
+    """
+    values = {axis: question.cell.effective(axis) for axis in question.cell.values}
+    frame = measured.prepared(jobs) if jobs is not None and len(jobs) else None
+    if frame is None or not len(frame):
+        if question.host:
+            raise SpecError(f"nothing was measured on {question.host}", "--host", "leave it out for bytes")
+        alone = _bytes_only(question, values, "nothing was measured yet")
+        return Outlook(question.subject, (alone,), advice="for seconds measure this host: orch sweep SPEC")
+    stack = _one_stack(frame, question.host, this_host)
+    row = stack.iloc[-1]
+    return Outlook(
+        question.subject,
+        _predictions(question, values, stack),
+        host=str(row["node"]),
+        stack=" · ".join(f"{name} {row[name]}" for name in STACK[2:] if row[name] is not None),
+        ram_bytes=_count(row["ram_bytes"]),
+        device_bytes=_count(row["device_bytes"]),
+    )
+
+
+def _count(value: object) -> int | None:
+    import pandas as pd
+
+    return None if pd.isna(value) else int(value)  # type: ignore[call-overload]
+
+
+def _one_stack(frame: DataFrame, host: str | None, this_host: str) -> DataFrame:
+    """The jobs of one host, of the stack that was measured there last."""
+    hosts = list(dict.fromkeys(frame["node"]))
+    host = host or (this_host if this_host in hosts else None) or (hosts[0] if len(hosts) == 1 else None)
+    if host not in hosts:
+        what = f"nothing was measured on {host}" if host else "several hosts were measured, and not this one"
+        raise SpecError(
+            f"{what}; times of one host say nothing of another", "--host", "measured: " + ", ".join(hosts)
+        )
+    here = frame[frame["node"] == host]
+    last = here.iloc[-1]
+    return measured.matching(here, {name: last[name] for name in STACK}, STACK)
+
+
+def _predictions(
+    question: Question, values: Mapping[str, AxisValue], stack: DataFrame
+) -> tuple[SettingPrediction, ...]:
+    """The setting that was asked for, or each that was measured, the fastest first."""
+    if question.is_setting_given:
+        return (_predict_setting(question, values, stack),)
+    same_kind = measured.matching(stack, values, [n for n in measured.SETTING if n not in CHOICES])
+    choices = [{name: setting[name] for name in CHOICES} for setting in measured.settings_of(same_kind)]
+    found = [_predict_setting(question, {**values, **chosen}, stack) for chosen in choices]
+    if not found:
+        return (_predict_setting(question, values, stack),)
+
+    def total(prediction: SettingPrediction) -> float:
+        both = (prediction.offload, prediction.reload)
+        return sum(math.inf if time is None else time.seconds for time in both)
+
+    return tuple(sorted(found, key=total))
+
+
+def _bytes_only(question: Question, values: Mapping[str, AxisValue], refusal: str) -> SettingPrediction:
+    sizes = predict_values(dict(values), question.cell.ds, question.shape)
+    if sizes.copied_bytes is None:
+        raise SpecError(
+            f"the parameters of model {values['model']} are not known",
+            "--model",
+            "give their number: --params",
+        )
+    ranks = int(values["num_gpus"] or 1)
+    pinned = None if sizes.pinned_bytes is None else sizes.pinned_bytes * ranks
+    return SettingPrediction(measured.setting_text(values), sizes, pinned, refusal=refusal)
+
+
+def _predict_setting(
+    question: Question, values: Mapping[str, AxisValue], stack: DataFrame
+) -> SettingPrediction:
+    blank = _bytes_only(question, values, "")
+    size = float(blank.bytes.copied_bytes or 0)
+    wanted = _wanted(question, values)
+    chosen = measured.select(stack, wanted)
+    if chosen.jobs.empty:
+        known = [measured.setting_text(s) for s in measured.settings_of(stack)]
+        return replace(blank, refusal="this setting was never measured here; measured: " + "; ".join(known))
+    if size <= 0:
+        return replace(blank, refusal="nothing is copied")
+    points = points_of(chosen.jobs[SIZE].tolist(), [1.0] * len(chosen.jobs))
+    refusal, stretch = _stretch(size, points)
+    if refusal:
+        return replace(blank, refusal=refusal)
+    widen = stretch * WIDEN_PER_DIFFERENCE ** len(chosen.differs)
+    return replace(
+        blank,
+        offload=_estimate(chosen.jobs, "offload", size, widen),
+        reload=_estimate(chosen.jobs, "reload", size, widen),
+        payback=_payback(stack, wanted, size, blank.bytes.pinned_bytes or 0),
+        warnings=_warnings(size, points, stretch, chosen.differs),
+    )
+
+
+def _wanted(question: Question, values: Mapping[str, AxisValue]) -> dict[str, object]:
+    """What a measured job has to agree with."""
+    from orchestrator.spec.cell import canonical_json
+
+    cell = question.cell
+    ds, env = (canonical_json(part) if part else "" for part in (cell.ds, cell.env))
+    return {**values, "ds": ds, "env": env}
+
+
+def _stretch(size: float, points: Sequence[Point]) -> tuple[str, float]:
+    """Why this size cannot be answered (empty if it can), and how far it is outside the measured range."""
+    least, most = points[0].copied_bytes, points[-1].copied_bytes
+    is_measured = any(abs(size / p.copied_bytes - 1) <= SAME_SIZE_SHARE for p in points)
+    if len(points) < MINIMUM_SIZES and not is_measured:
+        count = f"{len(points)} size{'s' * (len(points) > 1)} only ({_range(points)})"
+        return f"measured at {count}, {MINIMUM_SIZES} are needed: sweep this setting over hidden_dim", 1.0
+    stretch = max(1.0, size / most, least / size)
+    if stretch > MOST_EXTRAPOLATION:
+        far = f"{size / 1e9:.3g} GB copied is {stretch:.1f} times beyond the measured {_range(points)}"
+        return f"{far}; at most {MOST_EXTRAPOLATION:g} times is foretold: measure nearer", stretch
+    return "", stretch
+
+
+def _range(points: Sequence[Point]) -> str:
+    return f"{points[0].copied_bytes / 1e9:.3g} … {points[-1].copied_bytes / 1e9:.3g} GB"
+
+
+def _warnings(
+    size: float, points: Sequence[Point], stretch: float, differs: Sequence[str]
+) -> tuple[str, ...]:
+    found = list(differs)
+    if stretch > 1 + SAME_SIZE_SHARE:
+        found.append(
+            f"EXTRAPOLATED: {size / 1e9:.3g} GB copied lies outside the measured {_range(points)};"
+            f" the interval is {stretch:.1f} times as wide"
+        )
+    return tuple(found)
+
+
+def _estimate(jobs: DataFrame, call: str, size: float, widen: float) -> TimeEstimate | None:
+    """None where no job has that metric."""
+    metric, link_column = METRICS[call]
+    known = jobs[jobs[metric].notna()]
+    if known.empty:
+        return None
+    points = points_of(known[SIZE].tolist(), known[metric].astype(float).tolist())
+    link = known[link_column].dropna().astype(float)
+    link_bytes_per_s = float(link.median()) * 1e9 if len(link) else None
+    if len(points) < MINIMUM_SIZES:
+        point = min(points, key=lambda p: abs(math.log(p.copied_bytes / size)))
+        scatter = 0.1 if math.isnan(point.log_variance) else max(0.02, 2 * math.sqrt(point.log_variance))
+        seconds, half, form = point.seconds, scatter * widen, "as measured"
+    else:
+        curve = fit(points, link_bytes_per_s if bool(known["pin_memory"].iloc[0]) else None)
+        seconds, half, form = curve.seconds(size), curve.half_width_log(widen), curve.curve.form
+    return TimeEstimate(
+        seconds,
+        seconds * math.exp(-half),
+        seconds * math.exp(half),
+        form,
+        len(points),
+        len(known),
+        size / seconds / 1e9,
+        size / seconds / link_bytes_per_s if link_bytes_per_s else None,
+    )
+
+
+def _payback(
+    stack: DataFrame, wanted: Mapping[str, object], size: float, pinned_bytes: int
+) -> Payback | None:
+    """None where pinning, its cost, or the unpinned setting was not measured."""
+    if not wanted["pin_memory"] or not pinned_bytes:
+        return None
+    costs = measured.matching(stack, wanted, ["pin_memory", "pin_backend", "zero_stage"])
+    costs = costs[costs["cold_pinning_s"].notna() & (costs["pinned_bytes"] > 0)]
+    unpinned = {**wanted, "pin_memory": False, "pin_backend": "default"}
+    chosen, plain = measured.select(stack, wanted).jobs, measured.select(stack, unpinned).jobs
+    if costs.empty or plain.empty:
+        return None
+    cycle = []
+    for jobs in (plain, chosen):
+        points = points_of(jobs[SIZE].tolist(), [1.0] * len(jobs))
+        times = [_estimate(jobs, call, size, 1.0) for call in METRICS]
+        if _stretch(size, points)[0] or None in times:
+            return None
+        cycle.append(sum(time.seconds for time in times if time is not None))
+    per_byte = float((costs["cold_pinning_s"].astype(float) / costs["pinned_bytes"].astype(float)).median())
+    cold, gain = per_byte * pinned_bytes, cycle[0] - cycle[1]
+    cycles = math.ceil(cold / gain) if gain > 0 else None
+    return Payback(cold, gain, cycles, measured.setting_text(unpinned))
