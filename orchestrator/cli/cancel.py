@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from orchestrator.cli.completion import complete_sweep
 from orchestrator.cli.options import db_option, no_color_option
 
 
 @click.command("cancel")
-@click.argument("sweep")
+@click.argument("sweep", shell_complete=complete_sweep)
 @db_option
 @no_color_option
 def command(sweep: str, db: str) -> None:

@@ -6,11 +6,12 @@ import sys
 
 import click
 
+from orchestrator.cli.completion import complete_job
 from orchestrator.cli.options import db_option, no_color_option
 
 
 @click.command(name="logs")
-@click.argument("job")
+@click.argument("job", shell_complete=complete_job)
 @db_option
 @click.option("--rank", type=click.IntRange(min=0), help="This rank's log alone.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Of this attempt; default: the last.")

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from orchestrator.cli.completion import complete_sweep
 from orchestrator.cli.options import db_option, format_options, no_color_option, output_option
 
 
 @click.command(name="report")
-@click.argument("sweep", required=False)
+@click.argument("sweep", shell_complete=complete_sweep, required=False)
 @db_option
 @click.option(
     "--per",

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from orchestrator.cli.completion import complete_job
 from orchestrator.cli.options import db_option, output_option
 
 
 @click.command("repro")
-@click.argument("job")
+@click.argument("job", shell_complete=complete_job)
 @click.option("--sweep", help="The sweep of a job given as CELL or CELL/REPEAT; else the latest one.")
 @click.option(
     "--accelerator",

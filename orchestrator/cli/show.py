@@ -6,11 +6,12 @@ import sys
 
 import click
 
+from orchestrator.cli.completion import complete_job
 from orchestrator.cli.options import db_option, format_options, no_color_option
 
 
 @click.command(name="show")
-@click.argument("job")
+@click.argument("job", shell_complete=complete_job)
 @db_option
 @format_options("table", "json")
 @no_color_option

@@ -6,11 +6,12 @@ import sys
 
 import click
 
+from orchestrator.cli.completion import complete_sweep
 from orchestrator.cli.options import db_option, format_options, no_color_option
 
 
 @click.command(name="status")
-@click.argument("sweep", required=False)
+@click.argument("sweep", shell_complete=complete_sweep, required=False)
 @db_option
 @format_options("table", "json")
 @no_color_option
