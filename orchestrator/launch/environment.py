@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from orchestrator.launch.order import LaunchOrder, RankPlacement
@@ -45,6 +46,7 @@ def allocator_settings(pin_backend: object) -> str | None:
     raise PinBackendUnsupported(f"pin_backend {pin_backend!r} is unknown")
 
 
+@cache
 def import_root() -> Path:
     """The folder that ``orchestrator`` and ``worker`` are imported from."""
     return Path(__file__).resolve().parents[2]

@@ -8,6 +8,7 @@ import os
 import random
 import socket
 import struct
+from functools import cache
 from pathlib import Path
 
 from orchestrator.errors import EngineError
@@ -73,9 +74,14 @@ def is_free(port: int) -> bool:
     return True
 
 
+@cache
+def _candidates() -> tuple[int, ...]:
+    return tuple(port for port in port_range() if port not in _EVERYBODYS_DEFAULTS)
+
+
 def lease_port(folder: Path | None = None) -> PortLease:
     """Lease a free port; EngineError if there is none."""
-    ports = [port for port in port_range() if port not in _EVERYBODYS_DEFAULTS]
+    ports = _candidates()
     start = random.randrange(len(ports))
     path = (folder or state_dir()) / "ports.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
