@@ -7,7 +7,6 @@ spelling in JSON, so neither is taken for missing.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
@@ -73,14 +72,10 @@ def render_rows(
 
 
 def _write_csv(names: Sequence[str], data: Iterable[Sequence[Scalar]], out: IO[str]) -> None:
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([csv_field(name) for name in names])
+    out.write(",".join(csv_field(name) for name in names) + "\n")
     for row in data:
-        fields = [csv_field(value) for value in row]
-        if fields == [""]:
-            out.write('""\n')  # a blank line would be skipped by every reader
-        else:
-            writer.writerow(fields)
+        # A blank line would be skipped by every reader.
+        out.write((",".join([csv_field(value) for value in row]) or '""') + "\n")
 
 
 def _write_json(names: Sequence[str], data: Iterable[Sequence[Scalar]], out: IO[str]) -> None:

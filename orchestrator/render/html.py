@@ -18,11 +18,11 @@ from orchestrator.analysis.page import page_data
 from orchestrator.analysis.report import Report
 from orchestrator.errors import OrchError
 from orchestrator.render.sentences import (
-    HOW_TO_READ,
     best_lines,
     caption_lines,
     environment_letter,
     environment_text,
+    how_to_read,
     trouble_lines,
     waiting_line,
 )
@@ -60,7 +60,7 @@ def write_html(store: queries.Reads, report: Report, out: IO[str]) -> None:
         cards=[card for best in report.answers.largest for card in _cards(report, best)],
         best=best_lines(report),
         caption=caption_lines(report),
-        how_to_read=HOW_TO_READ,
+        how_to_read=how_to_read(report),
         things=[sentence for _, sentence in report.answers.things],
         troubles=trouble_lines(report),
         waiting=waiting_line(report),

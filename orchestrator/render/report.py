@@ -12,10 +12,10 @@ from orchestrator.analysis.report import Report, summary_table
 from orchestrator.analysis.summary import Spread, Summary
 from orchestrator.render.formats import render_rows
 from orchestrator.render.sentences import (
-    HOW_TO_READ,
     best_lines,
     caption_lines,
     environment_letter,
+    how_to_read,
     mixed_line,
     trouble_lines,
     waiting_line,
@@ -50,7 +50,7 @@ def write_summaries(report: Report, style: Style, out: IO[Any]) -> None:
     render_rows(columns, texts, format=style.format, out=out, color=style.color)
     out.write("\n")
     if report.summaries:
-        _say([HOW_TO_READ], style, out)
+        _say([how_to_read(report)], style, out)
     _write_ending(report, style, out)
 
 

@@ -11,11 +11,17 @@ from orchestrator.analysis.report import Report
 from orchestrator.render.values import human_bytes, human_seconds
 from orchestrator.spec.axes import AXIS_BY_NAME
 
-HOW_TO_READ = (
+_HOW_TO_READ = (
     "offload, reload: until the slowest rank's device is idle, median of a job's warm iterations; over "
-    "several jobs their median (min–max). cold: the first iteration of the process. of link: copied bytes "
-    "by the time, over the raw link as probed, down / up."
+    "several jobs their median (min–max). cold: the first iteration of the process."
 )
+_OF_LINK = " of link: copied bytes by the time, over the raw link as probed, down / up."
+
+
+def how_to_read(report: Report) -> str:
+    """What the columns mean."""
+    probed = any(job.number("offload_link_share") is not None for job in report.jobs.measured)
+    return _HOW_TO_READ + (_OF_LINK if probed else "")
 
 
 def best_lines(report: Report) -> list[str]:

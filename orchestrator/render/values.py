@@ -66,7 +66,7 @@ def three_digits(value: float) -> str:
     """Three significant digits, never an exponent: ``0.642``, ``14.6``, ``1234``."""
     if value == 0:
         return "0"
-    before = math.floor(math.log10(abs(value))) + 1
+    before = int(f"{abs(value):.2e}".partition("e")[2]) + 1  # after rounding: 999.6 has four
     text = f"{value:.{min(max(3 - before, 0), 6)}f}"
     return "0" if float(text) == 0 else text
 
@@ -108,10 +108,20 @@ def _human_number(column: str, value: float) -> str:
 
 
 def csv_field(value: Scalar) -> str:
-    """A value for CSV. A label that a spreadsheet would run as a formula gets an apostrophe before it."""
-    if not isinstance(value, str) or not value.startswith(_FORMULA_STARTS) or _is_number(value):
+    """A value for CSV, quoted where it must be.
+
+    A label that a spreadsheet would run as a formula gets an apostrophe before it. An empty text is ``""``
+    where a missing value is nothing at all.
+    """
+    if not isinstance(value, str):
         return exact(value)
-    return "'" + value
+    text = "'" + value if value.startswith(_FORMULA_STARTS) and not _is_number(value) else value
+    # The csv module leaves a lone carriage return unquoted, which readers take for the end of a row.
+    if text and text.isalnum():
+        return text
+    if not text or text != text.strip() or any(character in text for character in ',"\r\n'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
 
 
 def _is_number(text: str) -> bool:

@@ -22,13 +22,14 @@
 
   function draw(id, traces, layout, missing) {
     const place = byId(id);
-    if (!traces.length) {
-      if (place.classList.contains("js-plotly-plot")) Plotly.purge(place);
-      place.classList.add("empty");
-      place.textContent = missing;
-      return;
-    }
-    if (place.classList.contains("empty")) { place.classList.remove("empty"); place.textContent = ""; }
+    const empty = place.parentElement.querySelector(".empty") || document.createElement("p");
+    empty.className = "empty";
+    empty.textContent = missing;
+    if (!empty.parentElement) place.before(empty);
+    empty.hidden = traces.length > 0;
+    // A plot is never purged: its last redraw may still be under way.
+    place.hidden = !traces.length;
+    if (!traces.length) return;
     const narrow = place.clientWidth < 560;
     const base = {
       margin: { l: 58, r: 14, t: narrow ? 12 : 36, b: narrow ? 40 : 52 },

@@ -1,0 +1,111 @@
+"""The HTML report as text: self-contained, safe, complete without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from orchestrator.render.html import safe_json
+
+pytest.importorskip("jinja2")
+pytest.importorskip("plotly")
+
+Orch = Callable[..., Result]
+Sql = Callable[[str], list[tuple[Any, ...]]]
+
+
+@pytest.fixture(scope="module")
+def page(results: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    from click.testing import CliRunner
+
+    from orchestrator.cli.main import main
+
+    target = tmp_path_factory.mktemp("html") / "report.html"
+    done = CliRunner().invoke(main, ["report", "--db", str(results), "--format", "html", "-o", str(target)])
+    assert done.exit_code == 0, done.output
+    return target.read_text()
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def without_scripts(page: str) -> str:
+    return re.sub(r"<script.*?</script>|<style>.*?</style>", "", page, flags=re.DOTALL)
+
+
+def test_the_page_asks_for_nothing_from_the_network(page: str) -> None:
+    assert "default-src 'none'" in page
+    markup = without_scripts(page)
+    assert not re.search(r"\b(?:src|href)=[\"'](?!#)", markup)
+    assert "@import" not in page
+    assert "url(http" not in page
+
+
+def test_every_job_is_in_the_page_with_the_database_s_numbers(page: str, sql: Sql) -> None:
+    jobs = data_of(page)["jobs"]
+    expected = sql("""
+        SELECT j.status, r.offload_s_median, r.reload_s_median, r.copied_bytes FROM job j
+        LEFT JOIN job_result r USING (job_id) WHERE j.sweep_id = 2 ORDER BY j.position""")
+    columns = (jobs["status"], jobs["offload_s_median"], jobs["reload_s_median"], jobs["copied_bytes"])
+    assert list(zip(*columns, strict=True)) == expected
+
+
+def test_a_label_is_never_markup(page: str) -> None:
+    assert "<script>alert(1)" not in page
+    assert "=1+1|<script>alert(1)</script>`" in data_of(page)["jobs"]["env.NOTE"]
+
+
+def test_answers_failures_and_environment_need_no_script(page: str) -> None:
+    markup = without_scripts(page)
+    for part in (
+        "best setting",
+        "0.667 s",
+        "93 % of the link",
+        "68.7 GB",
+        "7 things to know",
+        "Jobs without figures",
+        "predicted 310.2 GB",
+        "NVIDIA H200",
+        "2.11.0+cu130",
+    ):
+        assert part in markup
+
+
+def test_what_is_embedded_is_capped(page: str) -> None:
+    data = data_of(page)
+    assert len(data["iterations"]) <= 160
+    assert len(data["memory"]) <= 24
+    assert all(len(one["at_s"]) <= 400 for one in data["memory"])
+
+
+@pytest.mark.parametrize("text", ["</script>", "<!--", "]]>", "\u2028", "&lt;"])
+def test_json_cannot_leave_its_script_element(text: str) -> None:
+    written = safe_json({"x": text})
+    assert not set("<>&\u2028") & set(written)
+    assert json.loads(written) == {"x": text}
+
+
+def test_nonfinite_numbers_are_words() -> None:
+    assert json.loads(safe_json([float("nan"), float("-inf"), 1.5])) == ["NaN", "-inf", 1.5]
+
+
+@pytest.mark.parametrize("sweep", ["cpu-quick", "gpu-full"])
+def test_every_sweep_renders(orch: Orch, tmp_path: Path, sweep: str) -> None:
+    assert orch("report", sweep, "--format", "html", "-o", tmp_path / "r.html").exit_code == 0
+    assert (tmp_path / "r.html").stat().st_size < 8_000_000
+
+
+def test_a_filter_that_nothing_satisfies_still_renders(orch: Orch, tmp_path: Path) -> None:
+    done = orch("report", "--where", "hidden_dim=7", "--format", "html", "-o", tmp_path / "r.html")
+    assert done.exit_code == 0
+    assert "no valid job" in (tmp_path / "r.html").read_text()
