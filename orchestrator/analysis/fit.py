@@ -163,7 +163,7 @@ def _floor_or_link(sizes: Vector, seconds: Vector, pace: float) -> Curve:
 
 
 def _fixed_and_copy(sizes: Vector, seconds: Vector) -> Curve:
-    fixed, pace = _line(sizes, seconds)
+    fixed, pace = fit_line(sizes, seconds)
     return Curve("fixed + copy", fixed, pace)
 
 
@@ -189,7 +189,7 @@ def _with_floor(sizes: Vector, seconds: Vector, line: Form, needed: int) -> Curv
     return best[1] if best else line(sizes, seconds)
 
 
-def _line(sizes: Vector, seconds: Vector) -> tuple[float, float]:
+def fit_line(sizes: Vector, seconds: Vector) -> tuple[float, float]:
     """Fixed seconds and seconds a byte, both ≥ 0, by relative least squares that outliers do not pull."""
     from scipy import optimize
 
