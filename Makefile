@@ -30,8 +30,7 @@ VENV_OPTIONS := $(if $(HAS_TORCH),--system-site-packages)
 sweep: $(VENV)/.run
 	-$(BIN)/orch doctor --brief --db $(DB)
 	$(BIN)/orch sweep $(SPEC) --db $(DB)
-	@echo 'next: . $(BIN)/activate, then: orch report --format html -o report.html' \
-	    '· orch sql "select * from job_summary" · orch plan sweeps/full.yaml'
+	@echo 'for the commands above: . $(BIN)/activate'
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(TESTS)
