@@ -62,11 +62,16 @@ def python_path() -> dict[str, str]:
 
 
 def visible_devices(ranks: tuple[RankPlacement, ...], accelerator: str) -> str | None:
-    """``CUDA_VISIBLE_DEVICES`` of these ranks, in the order of local ranks; None on CPU."""
+    """``CUDA_VISIBLE_DEVICES`` of these ranks, in the order of local ranks; None on CPU.
+
+    Indices in the order of the PCI bus, which is NVML's: DeepSpeed's ZeRO-1/2 optimizer parses the
+    variable as integers and stops at a UUID (``cuda_accelerator.py``, ``_get_nvml_gpu_id``). A rank
+    compares the UUID of the device that it got with the one that it was given.
+    """
     if accelerator != "cuda":
         return None
     placed = sorted(ranks, key=lambda placement: placement.local_rank)
-    return ",".join(p.device_uuid for p in placed if p.device_uuid)
+    return ",".join(str(p.device_uuid if p.device_index is None else p.device_index) for p in placed)
 
 
 def job_environment(order: LaunchOrder, ranks: tuple[RankPlacement, ...], port: int) -> dict[str, str]:

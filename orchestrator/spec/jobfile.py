@@ -64,7 +64,8 @@ class JobFile:
         db_url: None = no database, records stay in the spool.
         start_timeout_s: seconds a rank may take until its first timed operation.
         ranks: the ranks of this node.
-        visible_devices: UUIDs of this node's devices in the order of local ranks; None on CPU.
+        visible_devices: this node's devices as ``CUDA_VISIBLE_DEVICES`` names them, in the order of local
+            ranks; None on CPU.
         role: a neighbour repeats the loop until it is stopped; nobody takes its records in.
     """
 
