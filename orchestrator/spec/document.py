@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -173,17 +173,17 @@ def _validated(type_: type[T], node: Node, problems: Problems) -> T | None:
 def _fields(type_: type[Any]) -> set[str]:
     if issubclass(type_, BaseModel):
         return {field.alias or name for name, field in type_.model_fields.items()}
-    return {str(name) for name in type_.__dataclass_fields__}
+    return {field.name for field in fields(type_)}
 
 
-def _explain(item: Any, root: Node, fields: set[str], problems: Problems) -> None:
+def _explain(item: Any, root: Node, known_keys: set[str], problems: Problems) -> None:
     """One pydantic error as place, what and fix."""
     path = [part for part in item["loc"] if not _is_union_branch(part, root)]
     mark, node = _place(root, path)
     key = str(path[-1]) if path else ""
     name = ".".join(str(part) for part in path)
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        known = fields if len(path) == 1 else _nested_fields(path)
+        known = known_keys if len(path) == 1 else _nested_fields(path)
         problems.add(_key_mark(root, path), f"there is no key '{key}' here", did_you_mean(key, known))
     elif item["type"] == "missing":
         problems.add(mark, f"'{key}' is missing")

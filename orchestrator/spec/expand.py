@@ -29,7 +29,8 @@ class Expansion:
 def product_size(sections: Sections) -> int:
     """Cells before ``when`` and ``exclude``, extra cells included; nothing is built."""
     size = math.prod(len(dimension.rows) for dimension in sections.dimensions)
-    return (size if sections.has_product else 0) + len(sections.extras)
+    extra = math.prod(len(dimension.rows) for dimension in sections.extra_dimensions)
+    return (size if sections.has_product else 0) + len(sections.extras) * extra
 
 
 def check_size(sections: Sections, repeats: int, max_jobs: int, where: str) -> None:
@@ -67,8 +68,8 @@ def expand(sections: Sections, problems: Problems) -> Expansion:
         if not matching:
             cell = _cell(flat)
             cells.setdefault(cell.key, cell)
-    for row, mark in sections.extras:
-        flat = resolved(base, (row,), rules)
+    for row, mark, more in _extra_combinations(sections):
+        flat = resolved(base, (row, *more), rules)
         unused = [
             name for name, value in row if value is not None and value is not DEFAULT and _is_off(flat, name)
         ]
@@ -88,6 +89,12 @@ def expand(sections: Sections, problems: Problems) -> Expansion:
 def _combinations(sections: Sections) -> Iterator[tuple[Row, ...]]:
     if sections.has_product:
         yield from itertools.product(*(dimension.rows for dimension in sections.dimensions))
+
+
+def _extra_combinations(sections: Sections) -> Iterator[tuple[Row, Mark, tuple[Row, ...]]]:
+    for row, mark in sections.extras:
+        for more in itertools.product(*(dimension.rows for dimension in sections.extra_dimensions)):
+            yield row, mark, more
 
 
 def resolved(base: Mapping[str, Any], rows: Sequence[Row], rules: Sequence[Rule]) -> dict[str, Any]:

@@ -115,7 +115,17 @@ def _check_ds_path(path: str, mark: Mark, problems: Problems) -> bool:
         )
         return False
     for owned, axis in OWNED_DS_KEYS.items():
-        if path == owned or path.startswith(owned + ".") or owned.startswith(path + "."):
+        if path == owned or path.startswith(owned + "."):
             problems.add(mark, f"ds.{path} is decided by the axis {axis}", f"set {axis} instead")
             return False
     return True
+
+
+def check_section(name: str, mark: Mark, problems: Problems) -> None:
+    """Refuse a DeepSpeed section, given as one value, that holds a key owned by an axis."""
+    path = name.removeprefix(DS)
+    for owned, axis in OWNED_DS_KEYS.items():
+        if owned.startswith(path + "."):
+            what = f"{name} is a section that holds {owned}, decided by the axis {axis}"
+            problems.add(mark, what, "give its keys one by one")
+            return

@@ -13,7 +13,7 @@ from orchestrator.spec.cell import canonical_json, flatten
 from orchestrator.spec.conditions import Condition, read_condition
 from orchestrator.spec.document import Document
 from orchestrator.spec.dsbase import read_base
-from orchestrator.spec.names import Named, check_axis, named_axes
+from orchestrator.spec.names import Named, check_axis, check_section, named_axes
 from orchestrator.spec.overrides import REPEATS, Override, replaces
 from orchestrator.spec.problems import Mark, Problems
 from orchestrator.spec.source import Node
@@ -50,6 +50,7 @@ class Sections:
         rules: of ``when``.
         excludes: of ``exclude``.
         extras: of ``cells``: each row and its place.
+        extra_dimensions: lists given by ``--set``, which multiply the extra cells too.
         marks: where each axis is first set.
         warnings: each one line with its place.
         has_product: whether there is a matrix or a zip, or no ``cells`` that would replace it.
@@ -60,6 +61,7 @@ class Sections:
     rules: list[Rule] = field(default_factory=list)
     excludes: list[Condition] = field(default_factory=list)
     extras: list[tuple[Row, Mark]] = field(default_factory=list)
+    extra_dimensions: list[Dimension] = field(default_factory=list)
     marks: dict[str, Mark] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     has_product: bool = True
@@ -98,7 +100,10 @@ class _Reader:
         self._zip()
         self._check_one_place()
         self._extras()
-        self.sections.has_product = bool(self.sections.dimensions) or not self.sections.extras
+        has_own = any(section and section.value for section in map(self.document.section, ("matrix", "zip")))
+        self.sections.has_product = has_own or not self.sections.extras
+        listed = {name for name, item in self.overrides.items() if item.is_matrix}
+        self.sections.extra_dimensions = [item for item in self.sections.dimensions if listed & {*item.axes}]
         self._conditions()
         return self.sections
 
@@ -265,9 +270,12 @@ class _Reader:
         except ValueRefused as error:
             self.problems.add(_inner_mark(axis, node), error.what, error.fix)
             return _REFUSED
-        if axis.startswith("ds.") and isinstance(value, dict):
-            for path, _ in flatten(value):
-                check_axis(f"{axis}.{path}", node.mark, self.problems)
+        if axis.startswith("ds.") and value is not DEFAULT:
+            if isinstance(value, dict) and value:
+                for path, _ in flatten(value):
+                    check_axis(f"{axis}.{path}", node.mark, self.problems)
+            else:
+                check_section(axis, node.mark, self.problems)
         if axis.startswith("ds.") and isinstance(value, str) and value.lower() in YAML_1_1_BOOLEANS:
             self._warn(
                 node.mark, f"{axis}: '{value}' is a string in YAML 1.2; for a boolean write true or false"

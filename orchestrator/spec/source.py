@@ -30,7 +30,7 @@ from orchestrator.spec.scalars import Scalar, ScalarRefused, plain_scalar
 
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 40
-MAX_NODES = 200_000
+MAX_NODES = 100_000
 _STRING_TAG = "tag:yaml.org,2002:str"
 
 
@@ -118,7 +118,9 @@ def parse_yaml(text: str, where: str) -> Node | None:
         raise SpecError(f"is not YAML: {_one_line(str(error))}", where) from error
     if root is None:
         return None
-    return _Builder(where, facts).build(root, 0)
+    if facts.aliases:
+        _check_unfolded(root, where)
+    return _Builder(where, facts).build(root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,25 +175,39 @@ def _has_string_tag(event: Any, mark: Mark) -> bool:
     return bool(tag)
 
 
+def _check_unfolded(root: Any, where: str) -> None:
+    """Refuse aliases that unfold to too much, counting each node once, before anything is unfolded."""
+    sizes: dict[int, int] = {}
+
+    def unfolded(node: Any, depth: int) -> int:
+        mark = str(_mark(node.start_mark, where))
+        if depth > MAX_DEPTH:
+            raise SpecError(f"its aliases nest more than {MAX_DEPTH} levels deep", mark)
+        if id(node) not in sizes:
+            pairs = node.value if isinstance(node, MappingNode) else ()
+            children = node.value if isinstance(node, SequenceNode) else [v for pair in pairs for v in pair]
+            sizes[id(node)] = 1 + sum(unfolded(child, depth + 1) for child in children)
+            if sizes[id(node)] > MAX_NODES:
+                raise SpecError(f"its aliases unfold to more than {MAX_NODES} values", mark)
+        return sizes[id(node)]
+
+    unfolded(root, 0)
+
+
 class _Builder:
-    """Composed nodes into ``Node``; counts what aliases unfold to."""
+    """Composed nodes into ``Node``."""
 
     def __init__(self, where: str, facts: _Facts) -> None:
         self.where = where
         self.facts = facts
-        self.count = 0
 
-    def build(self, node: Any, depth: int) -> Node:
+    def build(self, node: Any) -> Node:
         mark = _mark(node.start_mark, self.where)
-        self.count += 1
-        if self.count > MAX_NODES or depth > MAX_DEPTH:
-            limit = f"{MAX_NODES} values" if self.count > MAX_NODES else f"{MAX_DEPTH} levels"
-            raise SpecError(f"its aliases unfold to more than {limit}", str(mark))
         anchored = node.anchor is not None and str(node.anchor) in self.facts.aliases
         if isinstance(node, MappingNode):
-            return Node(self._mapping(node, depth), mark, anchored)
+            return Node(self._mapping(node), mark, anchored)
         if isinstance(node, SequenceNode):
-            return Node([self.build(item, depth + 1) for item in node.value], mark, anchored)
+            return Node([self.build(item) for item in node.value], mark, anchored)
         return Node(self._scalar(node, mark), mark, anchored)
 
     def _scalar(self, node: ScalarNode, mark: Mark) -> Scalar:
@@ -203,7 +219,7 @@ class _Builder:
         except ScalarRefused as error:
             raise SpecError(error.what, str(mark), error.fix) from error
 
-    def _mapping(self, node: MappingNode, depth: int) -> dict[str, Entry]:
+    def _mapping(self, node: MappingNode) -> dict[str, Entry]:
         merged: dict[str, Entry] = {}
         own: dict[str, Entry] = {}
         merge_line = 0
@@ -214,7 +230,7 @@ class _Builder:
                     what = f"duplicate key '<<' (first at line {merge_line})"
                     raise SpecError(what, str(mark), "merge a list: <<: [*a, *b]")
                 merge_line = mark.line
-                for source in self._merge_sources(value_node, depth):
+                for source in self._merge_sources(value_node):
                     for key, entry in source.items():
                         merged.setdefault(key, entry)
                 continue
@@ -222,14 +238,14 @@ class _Builder:
             if key in own:
                 first = own[key].key_mark.line
                 raise SpecError(f"duplicate key '{key}' (first at line {first})", str(mark), "remove one")
-            own[key] = Entry(mark, self.build(value_node, depth + 1))
+            own[key] = Entry(mark, self.build(value_node))
         return {**own, **{key: entry for key, entry in merged.items() if key not in own}}
 
-    def _merge_sources(self, value: Any, depth: int) -> list[dict[str, Entry]]:
+    def _merge_sources(self, value: Any) -> list[dict[str, Entry]]:
         nodes = value.value if isinstance(value, SequenceNode) else [value]
         sources = []
         for node in nodes:
-            built = self.build(node, depth + 1)
+            built = self.build(node)
             if not built.is_mapping:
                 raise SpecError("'<<' merges a mapping or a list of them", str(built.mark), "alias a mapping")
             sources.append(built.entries)

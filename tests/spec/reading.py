@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Any
 
@@ -15,7 +16,7 @@ from orchestrator.spec.plan import Plan
 def plan(text: str, **options: Any) -> Plan:
     """The plan of an indented text; a name is put before it if it has none."""
     text = textwrap.dedent(text).lstrip("\n")
-    if "name:" not in text:
+    if not re.search(r"^\W*name:", text, re.MULTILINE):
         text = f"name: test\n{text}"
     return parse_plan(text, where="sweep.yaml", **options)
 

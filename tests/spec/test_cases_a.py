@@ -193,7 +193,9 @@ def test_a11_exclude_that_matches_an_extra_cell_alone_is_a_warning() -> None:
     assert len(made.warnings) == 1
 
 
-@pytest.mark.parametrize("name", ["offload_s", "status", "job_id", "freed_bytes", "offload_s_median", "sweep"])
+@pytest.mark.parametrize(
+    "name", ["offload_s", "status", "job_id", "freed_bytes", "offload_s_median", "sweep"]
+)
 @pytest.mark.parametrize("section", ["matrix: {%s: [1]}", "defaults: {%s: 1}", "exclude: [{%s: 1}]"])
 def test_a13_name_of_a_result_column_is_reserved(name: str, section: str) -> None:
     message = error(section % name)
