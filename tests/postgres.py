@@ -69,7 +69,7 @@ class PostgresServer:
         self._databases += 1
         name = f"test_{self._databases}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+            connection.execute(f"CREATE DATABASE {name}")
         return self.url(name)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import Connection, select
 
 from orchestrator.store import attempts, jobs, reader, reaping, sweeps
+from orchestrator.store.check import check_database, mend
+from orchestrator.store.delete import Deleted, delete_sweep
 from orchestrator.store.intake import intake
 from orchestrator.store.locks import Held, file_lock, server_lock
 from orchestrator.store.owner import owner_is_alive, this_owner
@@ -19,6 +21,7 @@ from orchestrator.store.rows import (
     AttemptEnd,
     AttemptRow,
     EventRow,
+    Finding,
     IntakeCount,
     JobRow,
     NewAttempt,
@@ -78,7 +81,7 @@ class Store:
         self.close()
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """What ``work`` makes of a connection in a transaction that only reads; for this package's queries."""
+        """What ``work`` makes of a connection that only reads; for this package's queries."""
         return self.session.read(work)
 
     # --- sweeps
@@ -316,6 +319,21 @@ class Store:
         """Recompute ``job_result``."""
         ids = list(job_ids)
         self.session.write(lambda c: refresh_results(c, ids))
+
+    # --- upkeep
+
+    def check(self) -> list[Finding]:
+        """What is wrong with the database; nothing is changed."""
+        return self.session.read(check_database)
+
+    def mend(self) -> int:
+        """Recompute what is derived; returns the number of jobs."""
+        return self.session.write(mend)
+
+    def delete_sweep(self, name: str) -> Deleted:
+        """Delete a sweep with all its rows. Raises SweepRunning if it runs, OrchError if there is none."""
+        with self.sweep_lock(name):
+            return self.session.write(lambda c: delete_sweep(c, name))
 
     # --- reading
 

@@ -67,7 +67,7 @@ def test_attempt_from_claim_to_result(store: Store, tmp_path: Path) -> None:
     assert -1 < attempt.heartbeat_age_s < 60
     deliver(attempt, spool)
     count = store.intake(attempt.attempt_id, spool)
-    assert (count.iterations, count.bad_lines, count.ranks_done) == (3, 0, {0})
+    assert (count.iterations, count.bad_lines, count.ranks_done) == (3, 0, frozenset({0}))
     assert store.records_complete(attempt.attempt_id) == {0}
     assert store.end_attempt(attempt.attempt_id, OK, wall_s=1.5, exit_status=0)
     [job] = [job for job in store.jobs(attempt.sweep_id) if job.job_id == attempt.job_id]

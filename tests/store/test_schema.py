@@ -10,7 +10,6 @@ from orchestrator.spec.axes import AXES
 from orchestrator.store import Store
 from orchestrator.store.tables import metadata
 
-
 # SQLAlchemy reflects SQLite's DOUBLE PRECISION by its affinity alone.
 _AFFINITY = {"REAL": "DOUBLE PRECISION"}
 
