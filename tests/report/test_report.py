@@ -56,7 +56,8 @@ def test_d1_every_job_comes_out_whatever_its_status(orch: Orch, sql: Sql, format
 def test_d1_every_iteration_comes_out(orch: Orch, sql: Sql) -> None:
     rows = list(csv.DictReader(io.StringIO(orch("report", "--format", "csv", "--per", "iteration").stdout)))
     [(expected,)] = sql(
-        "SELECT COUNT(*) FROM iteration JOIN attempt USING (attempt_id) JOIN job USING (job_id) WHERE sweep_id = 2"
+        "SELECT COUNT(*) FROM iteration JOIN attempt USING (attempt_id) JOIN job USING (job_id)"
+        " WHERE sweep_id = 2"
     )
     assert len(rows) == expected
     assert len({(row["job_id"], row["attempt"], row["rank"], row["iteration"]) for row in rows}) == expected
@@ -323,3 +324,14 @@ def test_parquet_of_the_report(orch: Orch, tmp_path: Path) -> None:
 def test_golden_report(orch: Orch, name: str) -> None:
     golden = Path(__file__).parent / "golden" / f"report_cpu.{name}.txt"
     assert orch("report", "cpu-quick", "--format", name).stdout == golden.read_text()
+
+
+def test_plots_are_written_for_a_paper(orch: Orch, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    done = orch("report", "--plots", tmp_path / "plots")
+    assert done.exit_code == 0, done.output
+    names = ["cold_and_warm", "offload_by_size", "reload_by_size", "scaling"]
+    assert sorted(path.name for path in (tmp_path / "plots").iterdir()) == [
+        f"{name}.{ending}" for name in names for ending in ("png", "svg")
+    ]
+    assert "link, pinned: 55.2 GB/s" in (tmp_path / "plots" / "offload_by_size.svg").read_text()

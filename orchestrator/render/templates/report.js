@@ -32,7 +32,7 @@
     if (!traces.length) return;
     const narrow = place.clientWidth < 560;
     const base = {
-      margin: { l: 58, r: 14, t: narrow ? 12 : 36, b: narrow ? 40 : 52 },
+      margin: { l: 58, r: 14, t: narrow ? 12 : 36, b: narrow ? 40 : 62 },
       font: { family: "system-ui, sans-serif", size: narrow ? 11 : 13, color: "#1b1f24" },
       legend: narrow ? { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, font: { size: 10 } } : { x: 1.01, y: 1 },
       paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", hoverlabel: { align: "left" },
