@@ -140,7 +140,10 @@ def test_set_of_states_is_canonical(written: str, canonical: str) -> None:
             "ds: {zero_optimization: {stage: 2}}",
             "ds.zero_optimization.stage is decided by the axis zero_stage",
         ),
-        ("ds: {zero_optimization: 2}", "ds.zero_optimization is a section that holds zero_optimization.stage"),
+        (
+            "ds: {zero_optimization: 2}",
+            "ds.zero_optimization is a section that holds zero_optimization.stage",
+        ),
         ("matrix: {ds.bf16: [{enabled: true}]}", "ds.bf16.enabled is decided by the axis dtype"),
         ("defaults: {iteration: 5}", "warmup 5 leaves nothing of iteration 5 to measure"),
         ("matrix: {warmup: [1, 10]}", "2:18: warmup 10 leaves nothing of iteration 10"),
