@@ -36,7 +36,7 @@ class Share(click.ParamType[float]):
 @db_option
 @click.option("--metric", default="offload_s_median,reload_s_median", show_default=True, metavar="NAME,…",
               help="Columns of job_summary to compare.")
-@click.option("--margin", type=Share(), default=0.05, show_default="5%",
+@click.option("--margin", type=Share(), default="5%", show_default=True,
               help="A change that is surely within this is the same.")
 @click.option("--fail-if-worse", type=Share(), help="Exit 1 if a cell is worse by more than this.")
 @click.option("--include-flagged", is_flag=True, help="Take jobs whose figures carry a flag, too.")

@@ -50,6 +50,8 @@ def _head(comparison: Comparison) -> list[str]:
     counts = comparison.counts()
     parts = [f"{counts[v]} {v}" for v in (Verdict.SAME, Verdict.WORSE, Verdict.BETTER, Verdict.INCONCLUSIVE)]
     lines.append(f"{sum(counts.values())} cells: " + " · ".join(parts))
+    if counts[Verdict.INCONCLUSIVE] == sum(counts.values()):
+        lines.append("no cell could be judged: more repeats are needed, or a quieter host")
     left_out = comparison.left_out_a + comparison.left_out_b
     if left_out:
         lines.append(

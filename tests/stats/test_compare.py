@@ -93,6 +93,9 @@ def test_fewer_than_four_repeats_give_no_verdict_however_large_the_change(
     assert {c.verdict for c in found.changes} == {Verdict.INCONCLUSIVE}
     assert found.changes[0].reason == f"5 + {repeats} repeats, 4 a side are needed"
     assert not found.is_worse_by(0.0)
+    out = io.StringIO()
+    render_comparison(found, format="table", out=out, note=out)
+    assert "no cell could be judged: more repeats are needed" in out.getvalue()
 
 
 def test_noise_wider_than_the_margin_is_inconclusive_not_same(tmp_path: Path) -> None:
