@@ -70,13 +70,10 @@ def command(
 
 def _expected(db: str, plan: Plan) -> str | None:
     """The time expected, in words; None without a database or a measured cell in it."""
+    from orchestrator.analysis.expect import expected_seconds
     from orchestrator.errors import DatabaseError
     from orchestrator.store import open_store
 
-    try:
-        from orchestrator.analysis.expect import expected_seconds
-    except ImportError:
-        return None
     try:
         with open_store(db, readonly=True) as store:
             expectation = expected_seconds(store, plan)

@@ -37,7 +37,7 @@ def write_plan(
         jobs = cells * plan.repeats
         out.write(f"{jobs} job{'s' if jobs > 1 else ''} will be skipped: {reason}\n")
     first = plan.jobs[0]
-    out.write(f"one cell by hand ({first.cell.short}): {launch_line(first.cell)}\n")
+    out.write(f"{first.cell.short} alone: {launch_line(plan, first.cell)}\n")
     if run_line:
         out.write(f"run it: {run_line}\n")
 
@@ -48,7 +48,7 @@ def write_plan_json(plan: Plan, out: IO[str]) -> None:
     jobs = []
     for job in plan.jobs:
         if job.cell.key not in described:
-            described[job.cell.key] = (job.cell.parameters(), launch_line(job.cell))
+            described[job.cell.key] = (job.cell.parameters(), launch_line(plan, job.cell))
         parameters, line = described[job.cell.key]
         jobs.append(
             {

@@ -95,6 +95,7 @@ def _plan(
         launcher=document.launcher,
         warnings=(*sections.warnings, *expansion.warnings),
         varying=varying_axes(expansion.cells, tuple(sections.names)),
+        overrides=tuple(overrides),
     )
 
 

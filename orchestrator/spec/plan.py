@@ -51,6 +51,7 @@ class Plan:
         cells: distinct cells in the file's order.
         jobs: cells x repeats in running order.
         repeats: jobs of each cell.
+        overrides: what ``--set`` replaced, as given.
         varying: axes (dotted names for ds and env) that differ between cells, in the file's order.
         warnings: each one line, ready to print.
     """
@@ -66,3 +67,4 @@ class Plan:
     launcher: LauncherOptions
     warnings: tuple[str, ...] = ()
     varying: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()

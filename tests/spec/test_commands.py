@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
+
+from worker.__main__ import parse
 
 SWEEP = """\
 name: small
@@ -80,16 +83,36 @@ def test_plan_json_has_its_fixed_shape(sweep: Path) -> None:
     for job in shown["jobs"]:
         assert job.keys() == {"job", "cell", "repeat", "parameters", "command"}
         assert job["job"] == f"{job['cell'][3:9]}/{job['repeat']}"
-    first = shown["jobs"][0]
+    first, second, *_ = shown["jobs"]
     assert first["parameters"]["pin_memory"] is True
-    assert first["command"].startswith("python -m worker --included_state all")
-    last = shown["jobs"][4]
-    assert last["command"].startswith("deepspeed --num_gpus 3 --module worker")
+    assert first["command"] == (
+        "python -m worker --pin_memory --nlayers 1 --hidden_dim 64 --dtype torch.bfloat16"
+        " --iteration 4 --warmup 1"
+    )
+    assert second["command"].startswith(
+        f"orch sweep small.yaml --name small-{second['job'][:6]} --set pin_memory=true"
+    )
+    assert shown["jobs"][4]["command"].startswith("deepspeed --num_gpus 3 --module worker --pin_memory")
+
+
+def test_plan_command_of_a_job_plans_that_job_alone(sweep: Path) -> None:
+    for job in json.loads(orch("plan", "small.yaml", "--json", cwd=sweep.parent).stdout)["jobs"][:5]:
+        program, command, *words = shlex.split(job["command"])
+        if (program, command) == ("orch", "sweep"):
+            alone = json.loads(orch("plan", *words, "--json", cwd=sweep.parent).stdout)
+            assert [only["cell"] for only in alone["jobs"]] == [job["cell"]]
+
+
+def test_plan_command_of_an_example_job_is_understood_by_the_worker(sweep: Path) -> None:
+    (first, *_) = json.loads(orch("plan", "small.yaml", "--json", cwd=sweep.parent).stdout)["jobs"]
+    options = parse(shlex.split(first["command"])[3:])
+    assert (options.pin_memory, options.hidden_dim, options.dtype) == (True, 64, "torch.bfloat16")
 
 
 def test_plan_json_shows_an_inactive_axis_as_null_and_ds_axes_by_dotted_name(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(
-        "matrix: {pin_memory: [false], ds: {a.b: [1]}}\nwhen: [{axis: non_blocking, if: {pin_memory: true}}]\n"
+        "matrix: {pin_memory: [false], ds: {a.b: [1]}}\n"
+        "when: [{axis: non_blocking, if: {pin_memory: true}}]\n"
     )
     (job,) = json.loads(orch("plan", "s.yaml", "--json", cwd=tmp_path).stdout)["jobs"]
     assert job["parameters"]["non_blocking"] is None

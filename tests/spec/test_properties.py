@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.axes import AXIS_BY_NAME
+from orchestrator.spec.command import cell_overrides
 from orchestrator.spec.load import parse_plan
 from orchestrator.spec.plan import Plan
 
@@ -169,3 +170,14 @@ def test_set_leaves_one_value_of_an_axis(spec: dict[str, Any], axis: str, data: 
     made = expanded(spec, overrides=[f"{axis}={json.dumps(value)}"])
     if made is not None:
         assert {cell.parameters().get(axis) for cell in made.cells} <= {value, None}
+
+
+@settings(max_examples=60, deadline=None)
+@given(sweeps())
+def test_overrides_of_a_cell_leave_that_cell_alone(spec: dict[str, Any]) -> None:
+    made = expanded(spec)
+    if made is None:
+        return
+    for cell in made.cells[:6]:
+        alone = parse_plan(json.dumps(spec), overrides=cell_overrides(made, cell))
+        assert [only.key for only in alone.cells] == [cell.key]
