@@ -107,16 +107,15 @@ class JobSet:
     """Every column that a job has."""
     environments: Mapping[int, Mapping[str, Value]]
     where: tuple[str, ...] = ()
-
-    @property
-    def measured(self) -> tuple[Job, ...]:
-        """The jobs with figures."""
-        return tuple(job for job in self.jobs if job.is_measured)
+    candidates: tuple[str, ...] = ()
+    """Axes that vary over all jobs; no others can vary over some of them."""
+    measured: tuple[Job, ...] = ()
+    """The jobs with figures."""
 
     def varying(self, jobs: Sequence[Job] | None = None) -> tuple[str, ...]:
         """Axes with more than one value among these jobs; inactive counts as a value."""
         chosen = self.jobs if jobs is None else jobs
-        return tuple(name for name in self.axes if len({job.values.get(name) for job in chosen}) > 1)
+        return varying_axes(self.candidates, chosen)
 
     def on_cpu(self, job: Job) -> bool:
         """Whether the job ran without a device, so that nothing can have left one."""
@@ -139,7 +138,15 @@ def load_jobs(store: queries.Reads, sweep_name: str | None, where: Sequence[str]
     conditions = parse_conditions(where, frozenset(columns))
     jobs = tuple(Job(r) for r in records if all(condition.holds(r) for condition in conditions))
     known = {int(str(e["environment_id"])): e for e in queries.environments(store, sweep.sweep_id)}
-    return JobSet(sweep, jobs, (*AXIS_ORDER, *dotted), columns, known, tuple(where))
+    axes = (*AXIS_ORDER, *dotted)
+    measured = tuple(job for job in jobs if job.is_measured)
+    return JobSet(sweep, jobs, axes, columns, known, tuple(where), varying_axes(axes, jobs), measured)
+
+
+def varying_axes(axes: Iterable[str], jobs: Sequence[Job]) -> tuple[str, ...]:
+    """The axes with more than one value among the jobs."""
+    records = [job.values for job in jobs]
+    return tuple(name for name in axes if len({record.get(name) for record in records}) > 1)
 
 
 def _open_nested(records: Iterable[dict[str, Value]]) -> tuple[str, ...]:

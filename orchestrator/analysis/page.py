@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.analysis.jobs import SETTINGS, Job, JobSet, Value, axis_text, setting_text
 from orchestrator.analysis.report import Report
-from orchestrator.analysis.summary import HEADLINE_METRICS, Summary, summarise
+from orchestrator.analysis.summary import Summary, summarise
 from orchestrator.store import queries_report as queries
 
 Json = bool | int | float | str | None | Sequence["Json"] | dict[str, "Json"]
@@ -28,22 +28,22 @@ JOB_FIGURES = (
     "offload_s_median", "reload_s_median", "offload_cold_s", "reload_cold_s", "offload_gbps", "reload_gbps",
     "offload_link_share", "reload_link_share", "copied_bytes", "freed_bytes", "pinned_bytes",
 )  # fmt: skip
+_DERIVED = ("offload_gbps", "reload_gbps", "offload_link_share", "reload_link_share")
 _CELL_FIGURES = (
-    "offload_s_median", "reload_s_median", "offload_cold_s", "reload_cold_s", "copied_bytes", "offload_gbps",
-    "reload_gbps", "offload_host_s_median", "offload_all_s_median", "reload_host_s_median",
-    "reload_all_s_median", "cold_pinning_s",
+    "offload_s_median", "reload_s_median", "copied_bytes", "offload_gbps", "reload_gbps",
+    "offload_host_s_median", "offload_all_s_median", "reload_host_s_median", "reload_all_s_median",
 )  # fmt: skip
 
 
 def page_data(store: queries.Reads, report: Report) -> dict[str, Json]:
     """Everything that the page's script draws from."""
     jobs = report.jobs
-    chosen = iteration_jobs(jobs)
+    chosen, varying = iteration_jobs(jobs), jobs.varying(jobs.measured)
     return {
         "jobs": _job_columns(jobs),
         "cells": _cells(jobs),
         "links": _links(jobs),
-        "iterations": [_iterations(store, jobs, job) for job in chosen],
+        "iterations": [_iterations(store, jobs, job, varying) for job in chosen],
         "splits": _splits(store, jobs),
         "memory": [found for job in memory_jobs(jobs) if (found := _memory(store, job)) is not None],
     }
@@ -61,7 +61,8 @@ def _job_columns(jobs: JobSet) -> dict[str, Json]:
     for name in JOB_FIGURES:
         values = [job.values.get(name) for job in jobs.jobs]
         if any(value is not None for value in values):
-            columns[name] = values
+            # Times and bytes are the database's own; what is derived from them is shorter.
+            columns[name] = [six_digits(value) for value in values] if name in _DERIVED else values
     flags = ["; ".join(job.flags()) for job in jobs.jobs]
     if any(flags):
         columns["flags"] = flags
@@ -96,10 +97,18 @@ def _ranks(job: Job) -> int:
     return int((job.number("num_gpus") or 1) * (job.number("num_nodes") or 1))
 
 
-def _cells(jobs: JobSet) -> list[Json]:
+def six_digits(value: Value) -> Value:
+    """A float to six significant digits: beyond what a plot shows."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _cells(jobs: JobSet) -> dict[str, Json]:
+    """All cells by column, lists of equal length."""
     varying = jobs.varying(jobs.measured)
-    names = tuple(dict.fromkeys((*HEADLINE_METRICS, *_CELL_FIGURES)))
-    return [_cell(jobs, summary, varying) for summary in summarise(jobs, (), per_cell=True, metrics=names)]
+    cells = [
+        _cell(jobs, summary, varying) for summary in summarise(jobs, (), per_cell=True, metrics=_CELL_FIGURES)
+    ]
+    return {name: [cell[name] for cell in cells] for name in (cells[0] if cells else ())}
 
 
 def _cell(jobs: JobSet, summary: Summary, varying: Sequence[str]) -> dict[str, Json]:
@@ -114,9 +123,10 @@ def _cell(jobs: JobSet, summary: Summary, varying: Sequence[str]) -> dict[str, J
         "flagged": bool(summary.flags),
     }
     for name in _CELL_FIGURES:
-        cell[name] = metrics[name].median
+        cell[name] = six_digits(metrics[name].median)
     for name in ("offload_s_median", "reload_s_median"):
-        cell[f"{name}_min"], cell[f"{name}_max"] = metrics[name].least, metrics[name].greatest
+        cell[f"{name}_min"] = six_digits(metrics[name].least)
+        cell[f"{name}_max"] = six_digits(metrics[name].greatest)
     return cell
 
 
@@ -161,8 +171,7 @@ def iteration_jobs(jobs: JobSet) -> list[Job]:
     return chosen[:ITERATION_JOBS]
 
 
-def _iterations(store: queries.Reads, jobs: JobSet, job: Job) -> dict[str, Json]:
-    varying = jobs.varying(jobs.measured)
+def _iterations(store: queries.Reads, jobs: JobSet, job: Job, varying: Sequence[str]) -> dict[str, Json]:
     rows = queries.slowest_ranks(store, int(str(job.values["attempt_id"])))
     return {
         "job": job.name,

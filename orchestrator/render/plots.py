@@ -127,7 +127,8 @@ def _scaling(axes: Any, cells: Sequence[Summary]) -> bool:
         ranks_in_order = sorted(by_ranks)
         for metric, style in (("offload_gbps", "-"), ("reload_gbps", ":")):
             values_in_order = [by_ranks[ranks].metrics[metric].median for ranks in ranks_in_order]
-            axes.plot(ranks_in_order, values_in_order, style, marker=_MARKERS[place % 8], color=_COLORS[place % 8],
+            axes.plot(ranks_in_order, values_in_order, style, marker=_MARKERS[place % 8],
+                      color=_COLORS[place % 8],
                       label=f"{metric.partition('_')[0]}: {key[0]}, {key[2]} × {key[3]}")  # fmt: skip
     axes.set(xlabel="ranks", ylabel="GB/s of a rank")
     axes.set_ylim(bottom=0)

@@ -2,6 +2,9 @@
 // Draws the report from the JSON block. Data reaches the page as text nodes or escaped labels only.
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
+  // Columns on the way, records here.
+  const cellNames = Object.keys(data.cells);
+  data.cells = cellNames.length ? data.cells[cellNames[0]].map((_, row) => Object.fromEntries(cellNames.map((name) => [name, data.cells[name][row]]))) : [];
   const byId = (id) => document.getElementById(id);
   // Okabe and Ito's colours: told apart with any colour vision; dashes tell them apart without colour.
   const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d00"];
