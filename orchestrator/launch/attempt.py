@@ -7,6 +7,7 @@ end whatever is left → judge. ``stop`` may come at any moment.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -163,7 +164,7 @@ class Attempt:
         self._want_section()
 
     def _fall_back(self, reason: str) -> None:
-        self.mode = "spawn"
+        self.mode, self._server = "spawn", None
         self.launch_note = f"spawn instead of fork: {reason}"
 
     def _want_section(self) -> None:
@@ -244,7 +245,6 @@ class Attempt:
             self._step()
             return
         self._fall_back(reason)
-        self._server = None
         try:
             group.prepare_again("spawn")
             group.launch(None)
@@ -429,7 +429,8 @@ class Attempt:
         if self._sampler_output is not None:
             self._sampler_output.close()
         if not self.leftovers:
-            self.paths.owner_file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.paths.owner_file.unlink()
         self._host.attempt_over(self)
 
     # -- the result --------------------------------------------------------------------------------

@@ -191,6 +191,14 @@ class RankGroup:
     def launch(self, server: ForkServer | None) -> None:
         """Start the ranks; OSError if that cannot be done. ``server`` is for mode ``fork``."""
         self.launched_at = time.monotonic()
+        try:
+            self._launch(server)
+        except BaseException:
+            for state in self.states.values():
+                state.ended = state.pid is None or state.ended
+            raise
+
+    def _launch(self, server: ForkServer | None) -> None:
         variables = job_environment(self.order, self.placements, self.port)
         if self.mode == "deepspeed":
             self._launch_deepspeed(variables)
@@ -291,7 +299,7 @@ class RankGroup:
         """Whether a process of the group that this supervisor knows is left."""
         if self.mode == "deepspeed":
             return self._launcher_pid is not None
-        return any(not state.ended for state in self.states.values())
+        return self.launched_at is not None and any(not state.ended for state in self.states.values())
 
     @property
     def delivered(self) -> bool:

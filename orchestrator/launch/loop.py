@@ -8,6 +8,7 @@ import itertools
 import os
 import select
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 
@@ -28,7 +29,11 @@ class Timer:
 
 
 class Loop:
-    """Runs callbacks in one thread. Only ``post`` may be called from another."""
+    """Runs callbacks in one thread. Only ``post`` may be called from another.
+
+    A callback that raises is told about on standard error and must not stop the others: the deadlines of
+    whatever it belonged to still come.
+    """
 
     def __init__(self) -> None:
         self._poll = select.epoll()
@@ -101,16 +106,16 @@ class Loop:
     def _turn(self) -> None:
         for descriptor, event in self._poll.poll(self._patience_s()):
             if event & ~select.EPOLLOUT and (reader := self._readers.get(descriptor)):
-                reader()
+                self._call(reader)
             if event & select.EPOLLOUT and (writer := self._writers.get(descriptor)):
-                writer()
+                self._call(writer)
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             _, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled:
-                timer.run()
+                self._call(timer.run)
         for _ in range(len(self._soon)):
-            self._soon.popleft()()
+            self._call(self._soon.popleft())
 
     def _patience_s(self) -> float:
         if self._soon or self._posted:
@@ -139,4 +144,11 @@ class Loop:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         while self._posted:
-            self._posted.popleft()()
+            self._call(self._posted.popleft())
+
+    @staticmethod
+    def _call(callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception:  # noqa: BLE001 - see the class.
+            traceback.print_exc()

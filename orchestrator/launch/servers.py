@@ -20,7 +20,7 @@ from orchestrator.launch.processes import signal_process, stat_of
 _MOST_IDLE_SERVERS = 3
 _READY_TIMEOUT_S = 900.0
 """Building the ops is part of getting ready: about two minutes on two cores."""
-_MOST_STARTS_IN_A_ROW = 3
+_MOST_STARTS_IN_A_ROW = 2
 
 
 class ForkUser(Protocol):

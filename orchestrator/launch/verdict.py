@@ -121,17 +121,24 @@ def judge(facts: AttemptFacts) -> Verdict:
     errors.sort(key=lambda rank: (rank.error is not None and _is_collateral(rank.error), rank.rank))
     if errors:
         return _judge_error(errors[0])
+    flagged = _judge_flags(facts)
+    if flagged is not None:
+        return flagged
     return _judge_silence(facts)
 
 
 def _judge_delivered(facts: AttemptFacts) -> Verdict:
+    return _judge_flags(facts) or Verdict(JobStatus.ok, None, None)
+
+
+def _judge_flags(facts: AttemptFacts) -> Verdict | None:
     changed = [str(rank.rank) for rank in facts.ranks if not rank.states_intact]
     if changed:
         return _failed("states_changed", f"states came back changed on rank {', '.join(changed)}")
     misplaced = [str(rank.rank) for rank in facts.ranks if not rank.devices_ok]
     if misplaced:
         return _failed("wrong_device", f"a state lay on the wrong device on rank {', '.join(misplaced)}")
-    return Verdict(JobStatus.ok, None, None)
+    return None
 
 
 def _is_collateral(error: ErrorRecord) -> bool:

@@ -18,7 +18,7 @@ from orchestrator.launch.events import Ended, SupervisorEvent
 from orchestrator.launch.order import LaunchOrder, RankPlacement
 from orchestrator.launch.processes import all_pids, environment_value, is_inside, stat_of, working_directory
 
-WAIT_S = 60.0
+WAIT_S = 30.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
@@ -76,7 +76,7 @@ class Bench:
                 if wanted(event):
                     return event
             left = deadline - time.monotonic()
-            assert left > 0, f"waited {WAIT_S} s for {what}; heard {self.said}"
+            assert left > 0, f"waited {WAIT_S} s for {what}; heard {self.said[-5:]}"
             select.select([self.client], [], [], left)
             self.said += self.client.events()
             assert self.client.alive or any(map(wanted, self.said)), f"the supervisor died: {what}"
