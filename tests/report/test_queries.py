@@ -1,0 +1,95 @@
+"""docs/queries.md: every query runs on both databases and says what it claims to say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.store import Store, open_store
+from tests.postgres import private_server, server_programs
+
+PAGE = (Path(__file__).parents[2] / "docs" / "queries.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+TITLES = re.findall(r"^## (\d+)\. (.*)$", PAGE, re.MULTILINE)
+
+Sql = Callable[[str], list[tuple[Any, ...]]]
+
+
+def rows_of(store: Store, number: int) -> list[dict[str, Any]]:
+    columns, rows = store.sql(BLOCKS[number - 1].replace("'full'", "'gpu-full'"))
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def test_there_are_twenty_questions() -> None:
+    assert [int(number) for number, _ in TITLES] == list(range(1, 21))
+    assert len(BLOCKS) == 22
+
+
+@pytest.mark.parametrize("number", range(1, len(BLOCKS) + 1))
+def test_every_query_gives_rows(store: Store, number: int) -> None:
+    rows = rows_of(store, number)
+    assert rows
+    assert all(any(row[column] is not None for row in rows) for column in rows[0] if column in _MUST_SAY)
+
+
+_MUST_SAY = {
+    "offload_s",
+    "reload_s",
+    "collection_s",
+    "cycles",
+    "freed_bytes",
+    "pinned_bytes",
+    "why",
+    "spread_share",
+}
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    programs = server_programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server program here")
+    with private_server(programs) as server:
+        yield server.new_database()
+
+
+@pytest.mark.postgres
+def test_every_query_runs_on_postgresql(postgres_url: str) -> None:
+    with open_store(postgres_url, create=True) as store:
+        for block in BLOCKS:
+            _, rows = store.sql(block)
+            assert rows == []
+
+
+def test_the_collector_costs_what_the_fixture_put_in(store: Store) -> None:
+    rows = {row["hidden_dim"]: row["collection_s"] for row in rows_of(store, 8)}
+    assert rows[4096] == pytest.approx(0.125, abs=0.01)
+    assert rows[16384] == pytest.approx(0.0, abs=0.01)
+
+
+def test_pinning_pays_after_pinning_time_by_saving(store: Store) -> None:
+    [row] = [r for r in rows_of(store, 10) if r["hidden_dim"] == 16384 and r["pin_backend"] == "default"]
+    assert row["cycles"] == pytest.approx(row["pinning_s"] / row["saved_s"])
+    assert 2 < row["cycles"] < 10
+
+
+def test_failures_add_up(store: Store, sql: Sql) -> None:
+    [(expected,)] = sql("""SELECT COUNT(*) FROM job WHERE sweep_id = 2
+                           AND status NOT IN ('ok', 'pending', 'running', 'cancelled')""")
+    assert sum(row["jobs"] for row in rows_of(store, 15)) == expected
+
+
+def test_cells_without_a_figure_are_those_without_an_ok_job(store: Store, sql: Sql) -> None:
+    expected = sql("""SELECT cell FROM job WHERE sweep_id = 2 EXCEPT
+                      SELECT cell FROM job WHERE sweep_id = 2 AND status = 'ok' ORDER BY cell""")
+    assert [(row["cell"],) for row in rows_of(store, 16)] == expected
+
+
+def test_flagged_jobs_are_those_not_valid(store: Store, sql: Sql) -> None:
+    expected = sql("""SELECT job_id FROM job_result JOIN job USING (job_id)
+                      WHERE NOT is_valid AND sweep_id = 2 ORDER BY job_id""")
+    assert [(row["job_id"],) for row in rows_of(store, 14)] == expected
