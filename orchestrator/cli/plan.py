@@ -54,7 +54,7 @@ def command(
     if output_format == "json":
         from orchestrator.render.plan import write_plan_json
 
-        write_plan_json(plan, click.get_text_stream("stdout"))
+        write_plan_json(plan, sys.stdout)
         return
     from orchestrator.engines.forecast import forecast
     from orchestrator.render.plan import write_plan
@@ -62,7 +62,7 @@ def command(
     write_plan(
         plan,
         forecast(plan),
-        click.get_text_stream("stdout"),
+        sys.stdout,
         duration=_expected(db, plan),
         run_line=shlex.join(["orch", "sweep", *sys.argv[2:]]),
     )

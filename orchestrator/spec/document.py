@@ -178,7 +178,7 @@ def _fields(type_: type[Any]) -> set[str]:
 
 def _explain(item: Any, root: Node, known_keys: set[str], problems: Problems) -> None:
     """One pydantic error as place, what and fix."""
-    path = [part for part in item["loc"] if not _is_union_branch(part, root)]
+    path = _without_branches(item["loc"], root)
     mark, node = _place(root, path)
     key = str(path[-1]) if path else ""
     name = ".".join(str(part) for part in path)
@@ -201,9 +201,15 @@ def _nested_fields(path: Sequence[Any]) -> set[str]:
     return {"axis", "if"} if path[0] == "when" else set()
 
 
-def _is_union_branch(part: Any, _root: Node) -> bool:
-    # pydantic adds the tried member of a union to the location: "str", "dict[str,any]", "list[str]".
-    return isinstance(part, str) and (part in ("str", "constrained-str") or "[" in part or "(" in part)
+def _without_branches(loc: Sequence[Any], root: Node) -> list[Any]:
+    """The location without the tried member of a union (``str``, ``list[str]``) that pydantic adds."""
+    path: list[Any] = []
+    for part in loc:
+        _, node = _place(root, path)
+        is_branch = isinstance(part, str) and (part == "str" or "[" in part or "(" in part)
+        if not is_branch or part in node.entries:
+            path.append(part)
+    return path
 
 
 def _place(root: Node, path: Sequence[Any]) -> tuple[Mark, Node]:

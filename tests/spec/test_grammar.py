@@ -424,6 +424,8 @@ def test_engine_and_launcher_are_read_by_name_and_with_options() -> None:
     ("text", "message"),
     [
         ("repeat: 3", "2:1: there is no key 'repeat' here; did you mean 'repeats'?"),
+        ("a[b: 3", "2:1: there is no key 'a[b' here"),
+        ("str: 3", "2:1: there is no key 'str' here"),
         ("repeats: 0", "2:10: repeats: should be greater than 0"),
         ("repeats: 2.5", "2:10: repeats: should be a valid integer"),
         ("repeats: '2'", "2:10: repeats: should be a valid integer"),
