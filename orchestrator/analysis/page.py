@@ -20,6 +20,9 @@ MEMORY_JOBS = 24
 """Jobs whose memory samples are embedded, at most."""
 MEMORY_POINTS = 400
 """Samples of one of them, at most."""
+ITERATIONS = 300
+"""Iterations of one job, at most: the first ones, then evenly spaced ones."""
+REASON_LETTERS = 200
 QUESTIONS = 12
 """Questions (sizes and the like) whose iterations can be chosen, at most."""
 
@@ -40,6 +43,7 @@ def page_data(store: queries.Reads, report: Report) -> dict[str, Json]:
     jobs = report.jobs
     chosen, varying = iteration_jobs(jobs), jobs.varying(jobs.measured)
     return {
+        "iterations_most": ITERATIONS,
         "jobs": _job_columns(jobs),
         "cells": _cells(jobs),
         "links": _links(jobs),
@@ -75,7 +79,7 @@ def _job_columns(jobs: JobSet) -> dict[str, Json]:
 def _reason(job: Job) -> str:
     if job.status == "ok":
         return ""
-    return str(job.values.get("message") or job.values.get("reason") or "")
+    return str(job.values.get("message") or job.values.get("reason") or "")[:REASON_LETTERS]
 
 
 def context_text(jobs: JobSet, job: Job, varying: Sequence[str]) -> str:
@@ -172,19 +176,28 @@ def iteration_jobs(jobs: JobSet) -> list[Job]:
 
 
 def _iterations(store: queries.Reads, jobs: JobSet, job: Job, varying: Sequence[str]) -> dict[str, Json]:
-    rows = queries.slowest_ranks(store, int(str(job.values["attempt_id"])))
+    rows = thinned(queries.slowest_ranks(store, int(str(job.values["attempt_id"]))), ITERATIONS)
     return {
         "job": job.name,
         "question": f"{size_text(job, varying)} · {context_text(jobs, job, varying)}",
         "setting": setting_text(job),
         "iteration": _column(rows, "iteration"),
         "kind": [_kind(row) for row in rows],
-        "offload_s": _column(rows, "offload_s"),
-        "reload_s": _column(rows, "reload_s"),
+        "offload_s": [six_digits(value) for value in _column(rows, "offload_s")],
+        "reload_s": [six_digits(value) for value in _column(rows, "reload_s")],
     }
 
 
-def _column(rows: Iterable[dict[str, Value]], name: str) -> list[Json]:
+def thinned(rows: list[dict[str, Value]], most: int) -> list[dict[str, Value]]:
+    """At most so many rows: the first tenth of them as it is, then evenly spaced ones."""
+    if len(rows) <= most:
+        return rows
+    head = most // 10
+    rest = rows[head:]
+    return rows[:head] + [rest[place * len(rest) // (most - head)] for place in range(most - head)]
+
+
+def _column(rows: Iterable[dict[str, Value]], name: str) -> list[Value]:
     return [row[name] for row in rows]
 
 

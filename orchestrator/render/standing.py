@@ -6,6 +6,7 @@ import json
 from typing import IO
 
 from orchestrator.analysis.standing import Running, Standing
+from orchestrator.render.terminal import wants_color
 from orchestrator.render.values import human_seconds, visible
 
 _ORDER = (
@@ -32,7 +33,7 @@ def write_standing(standing: Standing, out: IO[str], *, as_json: bool) -> None:
     from click import echo
 
     for line in _lines(standing):
-        echo(line, file=out)
+        echo(line, file=out, color=wants_color(out, None))
 
 
 def _lines(standing: Standing) -> list[str]:

@@ -109,3 +109,22 @@ def test_a_filter_that_nothing_satisfies_still_renders(orch: Orch, tmp_path: Pat
     done = orch("report", "--where", "hidden_dim=7", "--format", "html", "-o", tmp_path / "r.html")
     assert done.exit_code == 0
     assert "no valid job" in (tmp_path / "r.html").read_text()
+
+
+def test_instrumented_iterations_split_the_time_and_long_jobs_are_thinned(tmp_path: Path) -> None:
+    from orchestrator.analysis.page import ITERATIONS, page_data
+    from orchestrator.analysis.report import ReportRequest, build_report
+    from orchestrator.store import open_store
+    from tests.fixtures.make_results import JobPlan, Writer, axes
+
+    writer = Writer(tmp_path / "long.db")
+    writer.sweep("long", [JobPlan(axes(instrumented=2, iteration=1000, hidden_dim=8192))])
+    writer.close()
+    with open_store(str(tmp_path / "long.db"), readonly=True) as store:
+        data: Any = page_data(store, build_report(store, ReportRequest()))
+    [split] = data["splits"]
+    assert split["parts"]["offload_gc_s"] == pytest.approx(0.165)
+    [one] = data["iterations"]
+    assert len(one["iteration"]) == ITERATIONS
+    assert one["kind"][0] == "cold"
+    assert one["iteration"] == sorted(set(one["iteration"]))

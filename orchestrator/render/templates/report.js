@@ -177,7 +177,7 @@
         line: { color: style.color, width: 1, dash: style.dash }, marker: { size: 4, color: style.color, symbol: keep.map((place) => one.kind[place] === "warm-up" ? "circle-open" : "circle") },
         hovertemplate: "%{y:.4g} s in iteration %{x}<br>" + label(one.job) + "<extra>%{fullData.name}</extra>" };
     });
-    byId("drift-note").textContent = "Open points: warm-up. The cold iteration is left out. Iterations of " + data.iterations.length + " jobs are on this page, at most three repeats of a setting.";
+    byId("drift-note").textContent = "Open points: warm-up. The cold iteration is left out. Iterations of " + data.iterations.length + " jobs are on this page, at most three repeats of a setting and " + data.iterations_most + " iterations of a job.";
     draw("plot-drift", lines, { xaxis: { title: { text: "iteration" } }, yaxis: { title: { text: title }, rangemode: "tozero" } }, "No iterations were recorded.");
   }
 

@@ -1,0 +1,77 @@
+"""On a real terminal: colour, width and pager; elsewhere none of them."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+
+def on_terminal(
+    results: Path, *arguments: str, columns: int = 100, lines: int = 500, **environment: str
+) -> str:
+    """What ``orch`` writes to a pseudo-terminal of that size."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES", "PAGER")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *arguments, "--db", str(results)],
+        stdin=follower, stdout=follower, stderr=subprocess.PIPE, env=kept | {"TERM": "xterm"} | environment,
+    )  # fmt: skip
+    os.close(follower)
+    written = b""
+    while True:
+        try:
+            block = os.read(leader, 65536)
+        except OSError as error:  # Linux says so when the other end is closed
+            assert error.errno == errno.EIO
+            break
+        if not block:
+            break
+        written += block
+    os.close(leader)
+    _, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+    return written.decode().replace("\r\n", "\n")
+
+
+def widest(text: str) -> int:
+    return max(len(line) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("columns", [60, 100, 160])
+def test_a_report_is_no_wider_than_the_terminal(results: Path, columns: int) -> None:
+    text = on_terminal(results, "report", "cpu-quick", columns=columns, NO_COLOR="1")
+    assert widest(text) <= columns
+    assert "0.0203 s" in text
+
+
+def test_colour_is_for_a_terminal_only(results: Path) -> None:
+    assert "\x1b[" in on_terminal(results, "status")
+    assert "\x1b[" in on_terminal(results, "report", "cpu-quick")
+    plain = subprocess.run([sys.executable, "-m", "orchestrator", "report", "--db", str(results)],
+                           capture_output=True, text=True, check=True)  # fmt: skip
+    assert "\x1b[" not in plain.stdout
+
+
+@pytest.mark.parametrize("command", [("status",), ("report", "cpu-quick"), ("show", "1")])
+def test_no_color_is_respected(results: Path, command: tuple[str, ...]) -> None:
+    assert "\x1b[" not in on_terminal(results, *command, "--no-color")
+    assert "\x1b[" not in on_terminal(results, *command, NO_COLOR="1")
+
+
+def test_a_long_report_goes_through_the_pager_and_a_short_one_does_not(results: Path, tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text(f"#!/bin/sh\ncat > {tmp_path}/paged\necho through the pager\n")
+    pager.chmod(0o755)
+    assert on_terminal(results, "report", lines=20, PAGER=str(pager)) == "through the pager\n"
+    assert "best setting" in (tmp_path / "paged").read_text()
+    assert "through the pager" not in on_terminal(results, "report", "cpu-quick", lines=200, PAGER=str(pager))
