@@ -1,7 +1,7 @@
 """How often does ``orch compare`` err? Simulated sweeps with variance between jobs and within them.
 
-    python -m benchmarks.compare_power            # the table of docs/statistics.md, about 10 minutes
-    python -m benchmarks.compare_power --sweeps 50
+    python -m benchmarks.compare_power            # 400 sweeps a row, some 10 minutes
+    python -m benchmarks.compare_power --sweeps 200   # the table of docs/statistics.md
 
 Each cell has a noise level of its own; one job in twenty is slow by 10-30 %, as on a shared host. A job's
 median is taken over five warm iterations, as in a real sweep.

@@ -27,6 +27,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection = sqlite3.connect(path)
+        self._connection.execute("PRAGMA synchronous = OFF")
         self._connection.executescript(SCHEMA.read_text())
         self._ids = dict.fromkeys(("sweep", "job", "attempt", "environment", "link_probe", "event"), 0)
 
