@@ -6,6 +6,7 @@ device is idle, from a common start of all ranks, not the host's wall clock betw
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from deepspeed.runtime.zero.offload_config import OffloadDeviceEnum, OffloadStat
 from worker.clocks import measure
 from worker.data import random_dataloader
 from worker.model import DTYPES, SimpleModel
+from worker.ops import load_comm_op, load_fused_adam
 
 LOG_FILE = "offload_states.log"
 
@@ -105,6 +107,8 @@ def run_example(
     """The example's main: a ZeRO-3 linear stack through ``run_model``. The launcher's variables are set."""
     from orchestrator.spec.dsconfig import resolve_ds_config
 
+    for notice in load_comm_op(get_accelerator()) + load_fused_adam(get_accelerator()):
+        print(f"orch: {notice}", file=sys.stderr, flush=True)
     deepspeed.init_distributed(verbose=False)
     config = resolve_ds_config({"dtype": dtype, "zero_stage": 3, "micro_batch": 1}, {})
     with deepspeed.zero.Init(config_dict_or_path=config):

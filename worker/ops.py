@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,43 @@ def buildable_arch_list(text: str) -> str:
     return re.sub(r"(\d+\.\d+)[a-z]", r"\1", text)
 
 
+def use_own_tools() -> None:
+    """Put this Python's own scripts first in PATH, so that every rank builds with the same ninja.
+
+    Another version of ninja finds that every object is out of date, and two of them taking turns build
+    for minutes each time: one job from a shell with the environment active, the next from one without.
+    """
+    own = str(Path(sys.executable).parent)
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    if entries[0] != own and (Path(own) / "ninja").exists():
+        os.environ["PATH"] = os.pathsep.join([own, *(entry for entry in entries if entry != own)])
+
+
+def load_comm_op(accelerator: Any, timeout_s: float = BUILD_TIMEOUT_S) -> list[str]:
+    """Build or load the shared-memory op that DeepSpeed's process group wants on a CPU; notices.
+
+    DeepSpeed does without it where it cannot be built, so only a build that never ends is an error.
+    """
+    if accelerator.device_name().startswith("cuda"):
+        return []
+    builder = accelerator.create_op_builder("ShareMemCommBuilder")
+    if builder is None:
+        return []
+    use_own_tools()
+    lock = _lock_of(builder.name)
+    notices = []
+    if lock is not None and clear_stale_lock(lock):
+        notices.append(f"removed {lock}: the build that made it is dead")
+    try:
+        with _deadline(timeout_s, builder.name, lock):
+            builder.load(verbose=False)
+    except RankError:
+        raise
+    except Exception as error:  # Whatever a compiler may say.
+        notices.append(f"{builder.name} cannot be built: {error}")
+    return notices
+
+
 def load_fused_adam(accelerator: Any, timeout_s: float = BUILD_TIMEOUT_S) -> list[str]:
     """Build or load FusedAdam for this accelerator; returns notices for the log.
 
@@ -34,6 +72,7 @@ def load_fused_adam(accelerator: Any, timeout_s: float = BUILD_TIMEOUT_S) -> lis
         RankError: ``jit_build`` if the build fails or takes longer than ``timeout_s``; ``unsupported``
             if there is no such op here (no compiler, no nvcc).
     """
+    use_own_tools()
     notices = []
     arch_list = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
     if arch_list and buildable_arch_list(arch_list) != arch_list:

@@ -52,7 +52,7 @@ def run(job: JobFile, rank: int) -> int:
     """Run one rank of ``job``; its exit status. Whatever goes wrong is in the spool when it returns."""
     is_measured = job.role == "measured"
     spool = Path(job.spool_dir) / f"rank{rank}.jsonl"
-    recorder = Recorder(spool if is_measured else None)
+    recorder = Recorder(spool)
     try:
         delivered = _measure(job, rank, recorder)
     except BaseException as error:
@@ -175,12 +175,14 @@ def _prepare(job: JobFile, rank: int, device: Device, recorder: Recorder) -> tup
     from worker.engine import SEED, Sleeper, build_engine
     from worker.holder import HolderProcess
     from worker.loop import Loop
-    from worker.ops import load_fused_adam
+    from worker.ops import load_comm_op, load_fused_adam
 
     values = job.parameters
+    notices = load_comm_op(get_accelerator(), job.start_timeout_s)
     if axis_value(values, "optimizer") == "adam":
-        for notice in load_fused_adam(get_accelerator(), job.start_timeout_s):
-            print(f"orch: {notice}", file=sys.stderr, flush=True)
+        notices += load_fused_adam(get_accelerator(), job.start_timeout_s)
+    for notice in notices:
+        print(f"orch: {notice}", file=sys.stderr, flush=True)
     deepspeed.init_distributed(
         dist_backend="nccl" if device.is_cuda else "gloo", verbose=False, rank=rank, world_size=job.world_size
     )
@@ -200,7 +202,8 @@ def _prepare(job: JobFile, rank: int, device: Device, recorder: Recorder) -> tup
         device=device,
         rank=rank,
         predicted=predict_values(values, job.ds, shape).per_state,
-        recorder=recorder,
+        # The supervisor follows a neighbour by its start and end; its figures are nobody's.
+        recorder=recorder if job.role == "measured" else Recorder(None),
         barrier=_barrier(device),
         holder=holder,
     )
