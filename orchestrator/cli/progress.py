@@ -119,8 +119,13 @@ class LiveView(PlainView):
         from orchestrator.render.terminal import console_for
 
         self._live = Live(
-            Text(""), console=console_for(self._out), auto_refresh=False, transient=True,
-            redirect_stdout=False, redirect_stderr=False, vertical_overflow="crop",
+            Text(""),
+            console=console_for(self._out),
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
         )
         self._live.start()
         self._next_s = 0.0

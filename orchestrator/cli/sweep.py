@@ -11,34 +11,67 @@ from orchestrator.cli.options import SpecPath, db_option, no_color_option
 
 
 def _engine_options(command: click.decorators.FC) -> click.decorators.FC:
-    for option in reversed((
-        click.option("--engine", type=click.Choice(["local", "slurm", "ray"]), help="Where jobs run."),
-        click.option("--engine-option", "engine_options", multiple=True, metavar="KEY=VALUE",
-                     help="An option of the engine, as under engine: in the sweep file; may be repeated."),
-        click.option("--launcher", type=click.Choice(["fork", "spawn", "deepspeed"]),
-                     help="How ranks become processes."),
-        click.option("--gpus", metavar="LIST", help="Devices of this host: indices or UUIDs, with commas."),
-        click.option("--slots", type=click.IntRange(min=1), help="Ranks at once on this host."),
-    )):
+    for option in reversed(
+        (
+            click.option("--engine", type=click.Choice(["local", "slurm", "ray"]), help="Where jobs run."),
+            click.option(
+                "--engine-option",
+                "engine_options",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="An option of the engine, as under engine: in the sweep file; may be repeated.",
+            ),
+            click.option(
+                "--launcher",
+                type=click.Choice(["fork", "spawn", "deepspeed"]),
+                help="How ranks become processes.",
+            ),
+            click.option(
+                "--gpus", metavar="LIST", help="Devices of this host: indices or UUIDs, with commas."
+            ),
+            click.option("--slots", type=click.IntRange(min=1), help="Ranks at once on this host."),
+        )
+    ):
         command = option(command)
     return command
 
 
 def _run_options(command: click.decorators.FC) -> click.decorators.FC:
-    for option in reversed((
-        click.option("--name", help="The sweep's name, instead of the file's."),
-        click.option("--set", "overrides", multiple=True, metavar="AXIS=VALUE",
-                     help="Replace an axis everywhere; may be repeated."),
-        click.option("--max-jobs", type=click.IntRange(min=1), default=10_000, show_default=True,
-                     help="Refuse a sweep of more jobs."),
-        click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True),
-                     metavar="SECONDS", help="Wall clock of a job, instead of limits.timeout_s."),
-        click.option("--retry-failed", is_flag=True, help="Run failed, timed out and oom jobs again."),
-        click.option("--fail-fast", is_flag=True, help="Start nothing more after the first failure."),
-        click.option("--no-probe", is_flag=True, help="Do not measure the link to the devices."),
-        click.option("-q", "--quiet", is_flag=True,
-                     help="No progress and no report; failures and the last line only."),
-    )):
+    for option in reversed(
+        (
+            click.option("--name", help="The sweep's name, instead of the file's."),
+            click.option(
+                "--set",
+                "overrides",
+                multiple=True,
+                metavar="AXIS=VALUE",
+                help="Replace an axis everywhere; may be repeated.",
+            ),
+            click.option(
+                "--max-jobs",
+                type=click.IntRange(min=1),
+                default=10_000,
+                show_default=True,
+                help="Refuse a sweep of more jobs.",
+            ),
+            click.option(
+                "--timeout",
+                "timeout_s",
+                type=click.FloatRange(min=0, min_open=True),
+                metavar="SECONDS",
+                help="Wall clock of a job, instead of limits.timeout_s.",
+            ),
+            click.option("--retry-failed", is_flag=True, help="Run failed, timed out and oom jobs again."),
+            click.option("--fail-fast", is_flag=True, help="Start nothing more after the first failure."),
+            click.option("--no-probe", is_flag=True, help="Do not measure the link to the devices."),
+            click.option(
+                "-q",
+                "--quiet",
+                is_flag=True,
+                help="No progress and no report; failures and the last line only.",
+            ),
+        )
+    ):
         command = option(command)
     return command
 
@@ -73,8 +106,16 @@ def command(
     from orchestrator.engines.launch_sweep import SweepRequest, launch_sweep
 
     request = SweepRequest(
-        spec=spec, name=name, overrides=overrides, max_jobs=max_jobs, timeout_s=timeout_s, db_url=db,
-        retry_failed=retry_failed, fail_fast=fail_fast, probe=not no_probe, command=tuple(sys.argv[1:]),
+        spec=spec,
+        name=name,
+        overrides=overrides,
+        max_jobs=max_jobs,
+        timeout_s=timeout_s,
+        db_url=db,
+        retry_failed=retry_failed,
+        fail_fast=fail_fast,
+        probe=not no_probe,
+        command=tuple(sys.argv[1:]),
         choice=EngineChoice(engine, launcher, _listed(gpus), slots, engine_options),  # type: ignore[arg-type]
     )
     outcome = launch_sweep(request, make_view(sys.stderr, quiet=quiet))

@@ -62,9 +62,7 @@ def _with_settings(options: EngineSettings, settings: Sequence[str]) -> EngineSe
         return options
     from pydantic import TypeAdapter, ValidationError
 
-    values: dict[str, object] = {
-        name: getattr(options, name) for name in type(options).__dataclass_fields__
-    }
+    values: dict[str, object] = {name: getattr(options, name) for name in type(options).__dataclass_fields__}
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator or key not in values:

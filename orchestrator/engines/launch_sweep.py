@@ -45,9 +45,7 @@ class SweepRequest:
 
 def plan_of(request: SweepRequest) -> Plan:
     """The sweep file, resolved, with what the command line replaces; SpecError if it is wrong."""
-    plan = load_plan(
-        request.spec, overrides=request.overrides, max_jobs=request.max_jobs, name=request.name
-    )
+    plan = load_plan(request.spec, overrides=request.overrides, max_jobs=request.max_jobs, name=request.name)
     if request.timeout_s is not None:
         plan = replace(plan, limits=replace(plan.limits, timeout_s=request.timeout_s))
     return choose(plan, request.choice)

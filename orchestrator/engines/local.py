@@ -67,9 +67,7 @@ def make_slots(inventory: devices.Inventory, gpus: Sequence[str] | None, slots: 
     """A slot a device; on a CPU ``slots`` of them, a processor each unless told (two at least)."""
     if inventory.accelerator == "cuda" or gpus:
         chosen = choose_devices(inventory, gpus)
-        return [
-            Slot(device.uuid, device.index, device.uuid, device.numa_node) for device in chosen[:slots]
-        ]
+        return [Slot(device.uuid, device.index, device.uuid, device.numa_node) for device in chosen[:slots]]
     return [Slot(f"cpu-{number}") for number in range(slots or max(inventory.cpu_count, 2))]
 
 
@@ -298,8 +296,7 @@ class LocalEngine:
     def _order(self, job: JobRow, attempt: AttemptRow, tries: int) -> LaunchOrder:
         setting, need, slots = self._setting, need_of(job), self._held[attempt.uid]
         groups = [
-            _placements(slots[start : start + need.num_gpus])
-            for start in range(0, len(slots), need.num_gpus)
+            _placements(slots[start : start + need.num_gpus]) for start in range(0, len(slots), need.num_gpus)
         ]
         return LaunchOrder(
             attempt_uid=attempt.uid,

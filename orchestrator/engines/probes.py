@@ -14,9 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from orchestrator.launch.environment import python_path
 from orchestrator.launch.hoststate import TimedSection
@@ -37,7 +37,7 @@ class ProbeClock:
     """Says when a probe is due, lets it run, keeps its result.
 
     Args:
-        device_uuids: the devices to probe, all of this host.
+        groups: devices of this host that are probed together, a group after the other.
         sweep_id: what the measurements are stored under.
         every_s: seconds between two probes while jobs run.
         say: takes one line for the user.
@@ -47,13 +47,14 @@ class ProbeClock:
         self,
         store: ProbeStore,
         sweep_id: int,
-        device_uuids: Sequence[str],
+        groups: Sequence[Sequence[str]],
         every_s: float,
         say: Callable[[str], None],
     ) -> None:
         self._store = store
         self._sweep_id = sweep_id
-        self._device_uuids = tuple(device_uuids)
+        self._groups = tuple(tuple(group) for group in groups)
+        self._left: list[tuple[str, ...]] = []
         self._every_s = every_s
         self._say = say
         self._section = TimedSection()
@@ -86,6 +87,7 @@ class ProbeClock:
             return False
         if not idle or not self._section.try_acquire():
             return True
+        self._left = list(self._groups)
         self._start()
         return True
 
@@ -98,20 +100,15 @@ class ProbeClock:
         self._finish()
 
     def _start(self) -> None:
+        devices = [word for uuid in self._left.pop(0) for word in ("--device", uuid)]
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in _finish
         self._deadline_s = time.monotonic() + _TIMEOUT_S
-        environment = {
-            **os.environ,
-            **python_path(),
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES": ",".join(self._device_uuids),
-        }
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", PROBE_MODULE, "--json"],
+            [sys.executable, "-P", "-m", PROBE_MODULE, "--json", *devices],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.DEVNULL,
-            env=environment,
+            env={**os.environ, **python_path()},
             start_new_session=True,
         )
 
@@ -126,11 +123,20 @@ class ProbeClock:
         assert self._output is not None
         self._output.seek(0)
         text = self._output.read()
-        self._finish()
+        self._output.close()
         if status:
+            self._finish()
             self._say(f"the link probe failed (exit status {status}): orch doctor says why")
-        else:
+            return False
+        try:
             self._store.put_probes([replace(row, sweep_id=self._sweep_id) for row in probe_rows(text)])
+        except BaseException:
+            self._finish()
+            raise
+        if self._left:
+            self._start()
+            return True
+        self._finish()
         return False
 
     def _finish(self) -> None:
@@ -143,10 +149,16 @@ class ProbeClock:
 
 
 def probe_rows(text: bytes) -> list[ProbeRow]:
-    """The measurements that ``worker.probe`` printed, a JSON object a line; other lines are passed over."""
-    rows = []
-    for line in text.splitlines():
-        if line.startswith(b"{"):
-            record: Mapping[str, object] = json.loads(line)
-            rows.append(ProbeRow(**record))  # type: ignore[arg-type]
-    return rows
+    """The measurements that ``worker.probe`` printed: a JSON array of rows of ``link_probe``."""
+    records: list[Mapping[str, Any]] = json.loads(text)
+    return [ProbeRow(**record) for record in records]
+
+
+def probe_groups(device_uuids: Sequence[str], widths: Iterable[int]) -> list[tuple[str, ...]]:
+    """Devices to probe together: as many at once as jobs use, each device once for each such number."""
+    return [
+        tuple(device_uuids[start : start + width])
+        for width in sorted(set(widths))
+        if width <= len(device_uuids)
+        for start in range(0, len(device_uuids) - width + 1, width)
+    ]

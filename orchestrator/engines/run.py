@@ -12,7 +12,7 @@ from orchestrator.engines.base import Engine, SweepOptions
 from orchestrator.engines.breaker import Breaker
 from orchestrator.engines.earlier import settle_earlier_attempts, weigh_jobs
 from orchestrator.engines.outcome import SweepOutcome
-from orchestrator.engines.probes import ProbeClock
+from orchestrator.engines.probes import ProbeClock, probe_groups
 from orchestrator.engines.progress import ProgressView, Silent
 from orchestrator.engines.schedule import Schedule
 from orchestrator.engines.stop import StopSignals
@@ -88,9 +88,10 @@ def _run(
         view.notice(line)
     breaker = Breaker(1 if options.fail_fast else plan.limits.consecutive_failures)
     probes = None
-    devices = engine.capacity().probe_uuids
-    if options.probe_every_s is not None and devices:
-        probes = ProbeClock(store, sweep.sweep_id, devices, options.probe_every_s, view.notice)
+    widths = [int(cell.effective("num_gpus") or 1) for cell in plan.cells]
+    groups = probe_groups(engine.capacity().probe_uuids, widths)
+    if options.probe_every_s is not None and groups:
+        probes = ProbeClock(store, sweep.sweep_id, groups, options.probe_every_s, view.notice)
     schedule = Schedule(store, sweep.sweep_id, engine, options, view, stop, breaker, probes)
     try:
         schedule.run(queue, header(plan, engine, store), adopted)
