@@ -57,7 +57,7 @@ def check_build(settings: Settings, driver: Driver | str) -> list[Finding]:
     has_gpu = isinstance(driver, Driver) and bool(driver.devices)
     built = _built_op(settings)
     if built is not None:
-        return [ok("build", "ops built", str(built)), *_arch_list(settings)]
+        return [*_built_for(built), *_arch_list(settings)]
     missing = list(_missing_tools(settings, has_gpu))
     if missing:
         return [*missing, *_arch_list(settings)]
@@ -71,6 +71,21 @@ def _built_op(settings: Settings) -> Path | None:
         for path in folder.glob(f"{_OP}/{_OP}*.so"):
             return path
     return None
+
+
+def _built_for(op: Path) -> Iterator[Finding]:
+    """The op is there; is it this environment's? ninja builds anew when the paths of the headers differ."""
+    yield ok("build", "ops built", str(op))
+    try:
+        text = (op.parent / "build.ninja").read_text(errors="replace")
+    except OSError:
+        return
+    headers = re.search(r"-isystem (\S+)/torch/include\b", text)
+    here = Path(sysconfig.get_paths()["purelib"])
+    if headers and not any(Path(headers[1]) == Path(entry) for entry in (here, *sys.path)):
+        message = f"another environment built DeepSpeed's ops ({headers[1]}): taking turns, each builds anew"
+        mend = f"export TORCH_EXTENSIONS_DIR={Path(sys.prefix) / 'torch_extensions'}"
+        yield warn("build", message, str(op.parent / "build.ninja"), mend)
 
 
 def _missing_tools(settings: Settings, has_gpu: bool) -> Iterator[Finding]:

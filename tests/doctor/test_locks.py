@@ -73,6 +73,15 @@ def test_built_op_is_seen(extensions: Path) -> None:
     assert [(finding.severity, finding.message) for finding in findings] == [(Severity.OK, "ops built")]
 
 
+def test_op_that_another_environment_built_is_a_warning(extensions: Path) -> None:
+    (extensions / "fused_adam.so").touch()
+    (extensions / "build.ninja").write_text("cflags = -isystem /other/site-packages/torch/include -O3\n")
+    (_, finding) = check_build(settings_for(extensions), "no driver")
+    assert finding.severity is Severity.WARN
+    assert "/other/site-packages" in finding.message
+    assert finding.mend.startswith("export TORCH_EXTENSIONS_DIR=")
+
+
 def test_no_compiler_is_an_error(extensions: Path) -> None:
     findings = check_build(settings_for(extensions, PATH="/nonexistent"), "no driver")
     assert any("no C++ compiler" in finding.message for finding in findings)
