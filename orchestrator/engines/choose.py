@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from orchestrator.engines.base import Engine, EngineSetting
 from orchestrator.errors import SpecError
@@ -62,7 +62,7 @@ def _with_settings(options: EngineSettings, settings: Sequence[str]) -> EngineSe
         return options
     from pydantic import TypeAdapter, ValidationError
 
-    values: dict[str, object] = {name: getattr(options, name) for name in type(options).__dataclass_fields__}
+    values: dict[str, object] = {field.name: getattr(options, field.name) for field in fields(options)}
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator or key not in values:

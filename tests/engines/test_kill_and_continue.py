@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def test_c9_killed_at_random_moments_every_cell_is_ok_exactly_once(place: Workpl
         begun = _attempts(place)
         with place.sweeping(spec) as process:
             if number % 4:  # a quarter dies before or while anything is started
-                wait_until(lambda before=begun: _attempts(place) > before, "a job was begun")
+                wait_until(partial(_more_than, place, begun), "a job was begun")
             time.sleep(moments.uniform(0.0, 0.4))
             assert process.poll() is None, "the sweep was over before it could be killed: more jobs"
             supervisors = _supervisors(place)
@@ -44,7 +45,7 @@ def test_c9_killed_supervisors_are_replaced_and_every_cell_is_ok_exactly_once(pl
             alive = wait_until(lambda: _supervisors(place), "a supervisor runs a job")
             time.sleep(moments.uniform(0.0, 0.4))
             _kill(alive)
-            wait_until(lambda dead=alive: _supervisors(place) - dead, "another one has replaced it")
+            wait_until(partial(_others, place, alive), "another one has replaced it")
         process.communicate(timeout=120)
     assert process.returncode == 0
     _finish_and_check(place, spec)
@@ -53,6 +54,14 @@ def test_c9_killed_supervisors_are_replaced_and_every_cell_is_ok_exactly_once(pl
 def _attempts(place: Workplace) -> int:
     rows = place.query("select count(*) as n from attempt")
     return int(rows[0]["n"]) if rows else 0
+
+
+def _more_than(place: Workplace, before: int) -> bool:
+    return _attempts(place) > before
+
+
+def _others(place: Workplace, dead: set[int]) -> set[int]:
+    return _supervisors(place) - dead
 
 
 def _supervisors(place: Workplace) -> set[int]:
