@@ -1,4 +1,4 @@
-"""What changed between the sweep as stored and the file as it is now? Cells, and types of values."""
+"""Did a value change its type between the sweep as stored and the file as it is now?"""
 
 from __future__ import annotations
 
@@ -25,26 +25,6 @@ class TypeChange:
     def __str__(self) -> str:
         before = f"{canonical_json(self.before)} was {_kind(self.before)}"
         return f"{self.axis}: {before}, now {canonical_json(self.now)} is {_kind(self.now)}"
-
-
-@dataclass(frozen=True, slots=True)
-class CellChanges:
-    """Keys of cells, in the order of the plan for ``added`` and ``kept``."""
-
-    added: tuple[str, ...]
-    kept: tuple[str, ...]
-    vanished: tuple[str, ...]
-
-
-def cell_changes(stored_keys: Collection[str], plan: Plan) -> CellChanges:
-    """Which cells the plan adds to those stored, keeps, and no longer asks for."""
-    stored = set(stored_keys)
-    now = [cell.key for cell in plan.cells]
-    return CellChanges(
-        tuple(key for key in now if key not in stored),
-        tuple(key for key in now if key in stored),
-        tuple(sorted(stored.difference(now))),
-    )
 
 
 def type_changes(old_source: str, plan: Plan) -> tuple[TypeChange, ...]:

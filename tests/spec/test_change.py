@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.spec.change import cell_changes, check_types, type_changes
+from orchestrator.spec.change import check_types, type_changes
 from tests.spec.reading import plan
 
 
@@ -46,12 +46,3 @@ def test_c10_value_of_another_type_is_refused(before: str, now: str, message: st
 )
 def test_c10_other_changes_are_no_change_of_type(before: str, now: str) -> None:
     assert type_changes(f"name: test\n{before}\n", plan(now)) == ()
-
-
-def test_c10_added_kept_and_vanished_cells() -> None:
-    before = plan("matrix: {nlayers: [1, 2]}")
-    now = plan("matrix: {nlayers: [2, 3]}")
-    changes = cell_changes([cell.key for cell in before.cells], now)
-    assert changes.added == (now.cells[1].key,)
-    assert changes.kept == (now.cells[0].key,)
-    assert changes.vanished == (before.cells[0].key,)
