@@ -82,7 +82,7 @@ def _built_for(op: Path) -> Iterator[Finding]:
         return
     headers = re.search(r"-isystem (\S+)/torch/include\b", text)
     here = Path(sysconfig.get_paths()["purelib"])
-    if headers and not any(Path(headers[1]) == Path(entry) for entry in (here, *sys.path)):
+    if headers and headers[1] not in (str(here), *sys.path):
         message = f"another environment built DeepSpeed's ops ({headers[1]}): taking turns, each builds anew"
         mend = f"export TORCH_EXTENSIONS_DIR={Path(sys.prefix) / 'torch_extensions'}"
         yield warn("build", message, str(op.parent / "build.ninja"), mend)
