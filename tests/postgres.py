@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-_FAST = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=100"
+_FAST = "-c fsync=off -c full_page_writes=off -c max_connections=100"
 
 
 def server_programs() -> Path | None:
@@ -28,6 +28,7 @@ class PostgresServer:
         self.folder, self._programs = folder, programs
         self._data = folder / "data"
         self._databases = 0
+        self._free: list[str] = []
 
     def run(self, program: str, *args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run one of the server's programs as the unprivileged user."""
@@ -62,8 +63,24 @@ class PostgresServer:
         """The URL of a database of this server."""
         return f"postgresql://orch:{password}@/{database}?host={quote(str(self.folder), safe='')}"
 
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of an empty database; it is emptied and used again afterwards."""
+        url = self._free.pop() if self._free else self.new_database()
+        yield url
+        import psycopg
+
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
+        self._free.append(url)
+
     def new_database(self) -> str:
-        """The URL of a fresh, empty database."""
+        """The URL of a new, empty database."""
         import psycopg
 
         self._databases += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -24,7 +25,7 @@ def command(query: str, db: str, output_format: str, output: Path | None) -> Non
     from orchestrator.render.output import opened
     from orchestrator.store import open_store
 
-    text = click.get_text_stream("stdin").read() if query == "-" else query
+    text = sys.stdin.read() if query == "-" else query
     with open_store(db, readonly=True) as store:
         columns, rows = store.sql(text)
     with opened(output, output_format) as out:

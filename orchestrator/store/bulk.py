@@ -21,7 +21,10 @@ def insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, An
         )
     names = [column.name for column in table.c]
     full = [{name: row.get(name) for name in names} for row in rows]
-    return int(connection.execute(_insert(connection.dialect.name, table), full).rowcount)
+    result = connection.execute(
+        _insert(connection.dialect.name, table), full, execution_options={"preserve_rowcount": True}
+    )
+    return int(result.rowcount)
 
 
 def copy_new(

@@ -37,17 +37,16 @@ def sqlite_connection(url: DatabaseUrl, *, readonly: bool) -> sqlite3.Connection
     ``-wal`` and ``-shm`` files behind that nobody removes.
     """
     connection = _open_sqlite(url, "mode=rw")
-    for pragma in (*_PRAGMAS, "PRAGMA query_only = ON") if readonly else _PRAGMAS:
-        connection.execute(pragma)
-    if not readonly:
-        return connection
     try:
-        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        for pragma in (*_PRAGMAS, "PRAGMA query_only = ON") if readonly else _PRAGMAS:
+            connection.execute(pragma)
+        if readonly:
+            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as e:
-        # A folder that may not be written has no room for the -wal; without one the file cannot change.
         connection.close()
-        if not str(e).startswith(("unable to open", "attempt to write")):
+        if not readonly or not str(e).startswith(("unable to open", "attempt to write")):
             raise
+        # A folder that may not be written has no room for the -wal; without one the file cannot change.
         connection = _open_sqlite(url, "immutable=1")
     return connection
 

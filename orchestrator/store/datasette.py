@@ -9,7 +9,8 @@ from orchestrator.store.tables import job, job_result
 
 _BEST = """
 SELECT sweep, model, nlayers, hidden_dim, dtype, zero_stage, num_gpus, included_state, pin_memory,
-       non_blocking, reload_non_blocking, gc_freeze, offload_s_median, reload_s_median, offload_gbps, reload_gbps
+       non_blocking, reload_non_blocking, gc_freeze, offload_s_median, reload_s_median,
+       offload_gbps, reload_gbps
 FROM best_setting ORDER BY sweep, hidden_dim, nlayers
 """
 

@@ -1,10 +1,10 @@
-"""Deletes a sweep with everything that hangs on it."""
+"""Deletes a sweep with everything that hangs on it, but the measurements of the link."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, select, update
 
 from orchestrator.errors import SweepRunning
 from orchestrator.store.sweeps import find_sweep
@@ -45,7 +45,11 @@ def delete_sweep(connection: Connection, name: str) -> Deleted:
     for table in (iteration, memory_sample, attempt_rank):
         connection.execute(delete(table).where(table.c.attempt_id.in_(attempts)))
     connection.execute(delete(attempt).where(mine))
-    for table in (event, link_probe, job):
+    # What the link gave is a fact about the host: jobs of other sweeps may rest on it.
+    connection.execute(
+        update(link_probe).where(link_probe.c.sweep_id == found.sweep_id).values(sweep_id=None)
+    )
+    for table in (event, job):
         connection.execute(delete(table).where(table.c.sweep_id == found.sweep_id))
     connection.execute(delete(sweep).where(sweep.c.sweep_id == found.sweep_id))
     return Deleted(found.name, number, len(rows), tuple(row.run_dir for row in rows))

@@ -29,7 +29,6 @@ def put_probes(connection: Connection, probes: Sequence[ProbeRow], uids: Sequenc
         at = normal_utc(probe.probed_at) if probe.probed_at else utc_now()
         rows.append({**row, "probe_id": first + place, "uid": uid, "probed_at": at})
     insert_new(connection, link_probe, rows)
-    devices = {probe.device_uuid for probe, _ in new}
-    changed = jobs_around(connection, devices, min(str(row["probed_at"]) for row in rows))
+    changed = jobs_around(connection, range(first, first + len(new)))
     refresh_results(connection, changed)
     return changed

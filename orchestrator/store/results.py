@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, or_, select
+from sqlalchemy import Connection, bindparam, delete, func, or_, select
 
 from orchestrator.spec.axes import AXIS_BY_NAME
 from orchestrator.store.bulk import replace
@@ -101,14 +101,32 @@ def _probes(connection: Connection, devices: list[str | None], one: Any) -> list
     return found
 
 
-def jobs_around(connection: Connection, device_uuids: Iterable[str], first_at: str) -> list[int]:
-    """Jobs on those devices that a probe at ``first_at`` or later may concern: those without a later one."""
-    like = [attempt.c.device_uuids.like(f'%"{uuid}"%') for uuid in device_uuids]
-    if not like:
-        return []
-    query = (
-        select(attempt.c.job_id)
-        .join(job_result, job_result.c.attempt_id == attempt.c.attempt_id)
-        .where(or_(*like), attempt.c.timed_to_at <= first_at, job_result.c.probe_drift_share.is_(None))
-    )
-    return sorted(set(connection.execute(query).scalars()))
+def jobs_around(connection: Connection, probe_ids: Sequence[int]) -> list[int]:
+    """Measured jobs for which one of the new probes is the nearest of its kind, before or after."""
+    kind = ("device_uuid", "pinned", "direction", "devices_at_once")
+    columns = [link_probe.c[name] for name in (*kind, "probed_at", "probe_id")]
+    new = connection.execute(select(*columns).where(link_probe.c.probe_id.in_(probe_ids))).all()
+    spans: dict[tuple[str, str, str | None, str | None], None] = {}
+    for one in new:
+        same = [link_probe.c[name] == getattr(one, name) for name in kind]
+        others = select(func.min(link_probe.c.probed_at), func.max(link_probe.c.probed_at)).where(
+            *same, link_probe.c.probe_id.not_in(probe_ids)
+        )
+        earlier = connection.execute(others.where(link_probe.c.probed_at < one.probed_at)).one()[1]
+        later = connection.execute(others.where(link_probe.c.probed_at > one.probed_at)).one()[0]
+        spans[one.device_uuid, one.probed_at, earlier, later] = None
+    found: set[int] = set()
+    for device, at, earlier, later in spans:
+        before = attempt.c.timed_from_at >= at
+        after = attempt.c.timed_to_at <= at
+        near = or_(
+            before if later is None else before & (attempt.c.timed_from_at < later),
+            after if earlier is None else after & (attempt.c.timed_to_at > earlier),
+        )
+        query = (
+            select(attempt.c.job_id)
+            .join(job_result, job_result.c.attempt_id == attempt.c.attempt_id)
+            .where(near, attempt.c.device_uuids.contains(f'"{device}"', autoescape=True))
+        )
+        found |= set(connection.execute(query).scalars())
+    return sorted(found)

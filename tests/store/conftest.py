@@ -22,12 +22,14 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a database that is not made yet."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'orch.db'}"
+        yield f"sqlite:///{tmp_path / 'orch.db'}"
+        return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    return server.new_database()
+    with server.database() as url:
+        yield url
 
 
 @pytest.fixture

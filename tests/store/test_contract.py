@@ -180,6 +180,17 @@ def test_stale_attempt_keeps_its_late_rows_and_loses_its_change_of_state(
     assert [one.status for one in store.attempts(attempt.job_id)] == [JobStatus.lost, JobStatus.running]
 
 
+def test_late_rows_of_an_ended_attempt_change_its_result(store: Store, tmp_path: Path) -> None:
+    attempt, spool = begin_one(store, tmp_path)
+    deliver(attempt, spool, iterations=2)
+    store.intake(attempt.attempt_id, spool)
+    store.end_attempt(attempt.attempt_id, OK)
+    deliver(attempt, spool, iterations=3)
+    store.intake(attempt.attempt_id, spool)
+    assert store.sql("SELECT warm_iterations FROM job_result")[1] == [(2,)]
+    assert store.check() == []
+
+
 def test_reap_takes_the_spool_in_and_tells_ok_from_lost(store: Store, tmp_path: Path) -> None:
     done, spool = begin_one(store, tmp_path)
     deliver(done, spool)
