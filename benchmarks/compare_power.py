@@ -1,7 +1,7 @@
 """How often does ``orch compare`` err? Simulated sweeps with variance between jobs and within them.
 
-    python -m benchmarks.compare_power            # 400 sweeps a row, some 10 minutes
-    python -m benchmarks.compare_power --sweeps 200   # the table of docs/statistics.md
+    python -m benchmarks.compare_power --sweeps 200                  # both tables of docs/statistics.md:
+    python -m benchmarks.compare_power --sweeps 500 --family-wise    # some 15 minutes
 
 Each cell has a noise level of its own; one job in twenty is slow by 10-30 %, as on a shared host. A job's
 median is taken over five warm iterations, as in a real sweep.
@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from orchestrator.analysis.compare import CompareOptions, Comparison, Side, compare
-from orchestrator.analysis.verdicts import Verdict
+from orchestrator.analysis.multiplicity import Unit, adjusted_p
+from orchestrator.analysis.verdicts import ALPHA, Verdict
 
 METRICS = ("offload_s_median", "reload_s_median")
 
@@ -103,6 +105,20 @@ def error_rates(scenario: Scenario, sweeps: int, seed: int) -> Rates:
     )  # fmt: skip
 
 
+def family_wise_alarms(scenario: Scenario, sweeps: int, seed: int) -> int:
+    """Sweeps without a change in which the family-wise test alone finds one: no fewer than the command's."""
+    rng = np.random.default_rng(seed)
+    alarms = 0
+    for number in range(sweeps):
+        a, b = (side.jobs for side in simulate(scenario, rng))
+        shape = (len(METRICS), scenario.cells, scenario.repeats)
+        logs = [np.log(side[list(METRICS)].to_numpy().T.reshape(shape)) for side in (a, b)]
+        both = np.moveaxis(np.concatenate(logs, axis=2), 1, 0)
+        units = [Unit(cell, scenario.repeats) for cell in both]
+        alarms += bool((adjusted_p(units, seed=number, deals=1000) <= ALPHA).any())
+    return alarms
+
+
 def _covers(low: float | None, high: float | None, is_changed: bool, scenario: Scenario) -> bool:
     true = 1 + scenario.change_share * is_changed
     return low is not None and high is not None and low <= true <= high
@@ -122,12 +138,26 @@ SCENARIOS = [
 ]
 
 
+def _print_family_wise(sweeps: int, seed: int) -> None:
+    print("| repeats | cells | false alarms | 95 % interval |\n|---:|---:|---:|---:|")
+    for repeats in (4, 5, 10):
+        for cells in (1, 4, 24, 72):
+            alarms = family_wise_alarms(Scenario(cells=cells, repeats=repeats), sweeps, seed)
+            low, high = stats.binomtest(alarms, sweeps).proportion_ci()
+            rate = f"{alarms / sweeps:.1%} of {sweeps} | {low:.1%} – {high:.1%}"
+            print(f"| {repeats} | {cells} | {rate} |", flush=True)
+
+
 def main() -> None:
-    """Print the table of docs/statistics.md."""
+    """Print a table of docs/statistics.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sweeps", type=int, default=400, help="simulated sweeps a row")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--family-wise", action="store_true", help="only the false alarms, of many sweeps")
     arguments = parser.parse_args()
+    if arguments.family_wise:
+        _print_family_wise(arguments.sweeps, arguments.seed)
+        return
     print("| repeats | cells | changed | false alarms | found | rightly same | wrongly same | covered | s |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for s in SCENARIOS:
