@@ -13,6 +13,10 @@ from collections import deque
 from collections.abc import Callable
 
 
+def _nothing() -> None:
+    pass
+
+
 class Timer:
     """Something that is to happen at a monotonic instant, unless cancelled."""
 
@@ -24,8 +28,9 @@ class Timer:
         self.cancelled = False
 
     def cancel(self) -> None:
-        """It will not happen."""
+        """It will not happen; what it would have called is let go, since it may lie in the heap for long."""
         self.cancelled = True
+        self.run = _nothing
 
 
 class Loop:
