@@ -18,7 +18,7 @@ def server_programs() -> Path | None:
     """The folder of initdb and pg_ctl, newest version first; None if there is no server here."""
     on_path = shutil.which("pg_ctl")
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda p: -int(p.parts[-3]))
-    return Path(on_path).parent if on_path else (found[0].parent if found else None)
+    return Path(on_path).resolve().parent if on_path else (found[0].parent if found else None)
 
 
 class PostgresServer:

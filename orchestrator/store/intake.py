@@ -237,7 +237,7 @@ def _store(connection: Connection, batch: Batch) -> None:
     if batch.ranks:
         upsert_known(connection, attempt_rank, list(batch.ranks.values()))
     _update_attempt(connection, batch)
-    if late:
+    if late or batch.ranks or batch.attempt:
         _refresh_if_ended(connection, batch.attempt_id)
 
 

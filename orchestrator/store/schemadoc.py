@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from orchestrator.spec.axes import AXIS_BY_NAME
 from orchestrator.store.schema import schema_sql
 
 _TABLE = re.compile(r"CREATE TABLE (\w+) \(")
@@ -63,7 +64,10 @@ def schema_docs(script: str | None = None) -> list[TableDoc]:
             inside = not is_view
         elif inside and (column := _COLUMN.match(line)) and column[1].islower():
             rules = column[3].strip().rstrip(",")
-            docs[-1].columns.append(ColumnDoc(column[1], column[2], rules, (column[4] or "").strip()))
+            text = (column[4] or "").strip()
+            if not text and docs[-1].name == "job" and column[1] in AXIS_BY_NAME:
+                text = AXIS_BY_NAME[column[1]].help
+            docs[-1].columns.append(ColumnDoc(column[1], column[2], rules, text))
         elif line.startswith(");"):
             inside = False
         if not line.startswith("--"):
