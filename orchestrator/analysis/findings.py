@@ -105,8 +105,18 @@ def _drifted(job: Job) -> bool:
     return drift is not None and abs(drift) > DRIFT_LIMIT_SHARE
 
 
-def _leaks(job: Job) -> bool:
-    return job.is_measured and (job.number("leak_bytes") or 0.0) > LEAK_LIMIT_BYTES
+def leaks(jobs: JobSet) -> list[Thing]:
+    """Device memory that grows from cycle to cycle; on a CPU the figure is the process's own size."""
+    found = [
+        job
+        for job in jobs.measured
+        if (job.number("leak_bytes") or 0.0) > LEAK_LIMIT_BYTES and not jobs.on_cpu(job)
+    ]
+    return (
+        [("leak", f"{_count(found)} held more device memory after each cycle than before it")]
+        if found
+        else []
+    )
 
 
 def _slows(job: Job) -> bool:
@@ -192,7 +202,7 @@ CHECKS: tuple[Callable[[JobSet], list[Thing]], ...] = (
         lambda job: bool(job.values.get("overlapped")),
     ),
     _flagged("probe_drift", f"ran while the raw link changed by more than {DRIFT_LIMIT_SHARE:.0%}", _drifted),
-    _flagged("leak", "held more device memory after each cycle than before it", _leaks),
+    leaks,
     _flagged("slowing", "offloaded more slowly from cycle to cycle", _slows),
     _flagged(
         "skipped_steps",

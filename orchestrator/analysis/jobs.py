@@ -64,7 +64,12 @@ class Job:
     @property
     def is_measured(self) -> bool:
         """Whether it ended well: its figures may be summarised."""
-        return self.status == "ok" and self.values.get("attempt_id") is not None
+        return self.status == "ok" and self.has_result
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it left a row of results, whatever its status."""
+        return self.values.get("attempt_id") is not None
 
     @property
     def is_valid(self) -> bool:

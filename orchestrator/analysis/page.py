@@ -63,7 +63,7 @@ def _job_columns(jobs: JobSet) -> dict[str, Json]:
     for name in axes:
         columns[name] = [job.values.get(name) for job in jobs.jobs]
     for name in JOB_FIGURES:
-        values = [job.values.get(name) for job in jobs.jobs]
+        values = [_applicable(jobs, job, name) for job in jobs.jobs]
         if any(value is not None for value in values):
             # Times and bytes are the database's own; what is derived from them is shorter.
             columns[name] = [six_digits(value) for value in values] if name in _DERIVED else values
@@ -74,6 +74,11 @@ def _job_columns(jobs: JobSet) -> dict[str, Json]:
     if any(reasons):
         columns["reason"] = reasons
     return columns
+
+
+def _applicable(jobs: JobSet, job: Job, name: str) -> Value:
+    """A figure; nothing for freed bytes on a CPU, where nothing leaves a device."""
+    return None if name == "freed_bytes" and jobs.on_cpu(job) else job.values.get(name)
 
 
 def _reason(job: Job) -> str:

@@ -27,6 +27,8 @@ class Story:
     attempts: tuple[Mapping[str, Value], ...]
     events: tuple[Mapping[str, Value], ...]
     ranks: tuple[Mapping[str, Value], ...]
+    traceback: str | None
+    """What the first failing rank of the last attempt reported of itself."""
     environment: Mapping[str, Value] | None
     files: tuple[str, ...]
     """Files of the last attempt that lie on this host."""
@@ -43,20 +45,32 @@ def story(store: Reads, text: str) -> Story:
     job_id = queries.find_job_id(store, text)
     row, dotted = with_dotted(queries.job_summary(store, job_id))
     job = Job(row)
+    on_cpu = _ran_on_cpu(store, row.get("environment_id"))
+
+    def applies(name: str) -> bool:
+        return not (on_cpu and name in ("freed_bytes", "device_freed_bytes", "leak_bytes"))
+
     attempts = queries.attempts(store, job_id)
     last = attempts[-1] if attempts else None
     environment_id = last["environment_id"] if last else None
     return Story(
         job=job,
         axes={name: row[name] for name in (*AXIS_ORDER, *dotted) if row.get(name) is not None},
-        figures={name: row[name] for name in _FIGURES if row.get(name) is not None},
+        figures={n: row[n] for n in _FIGURES if job.has_result and row.get(n) is not None and applies(n)},
         attempts=tuple(attempts),
         events=tuple(queries.events(store, job_id)),
         ranks=tuple(queries.rank_records(store, int(str(last["attempt_id"])))) if last else (),
+        traceback=_traceback(store, last),
         environment=queries.environment(store, environment_id) if isinstance(environment_id, int) else None,
         files=_files(last),
         log_tail=_tail(last) if last and last["status"] not in ("ok", "running") else None,
     )
+
+
+def _ran_on_cpu(store: Reads, environment_id: Value) -> bool:
+    """Whether nothing can have left a device."""
+    found = queries.environment(store, environment_id) if isinstance(environment_id, int) else None
+    return found is not None and found.get("accelerator") == "cpu"
 
 
 def _files(attempt: Mapping[str, Value] | None) -> tuple[str, ...]:
@@ -64,6 +78,14 @@ def _files(attempt: Mapping[str, Value] | None) -> tuple[str, ...]:
     if folder is None or not folder.is_dir():
         return ()
     return tuple(sorted(str(path) for path in folder.rglob("*") if path.is_file()))[:40]
+
+
+def _traceback(store: Reads, attempt: Mapping[str, Value] | None) -> str | None:
+    for rank in queries.rank_errors(store, int(str(attempt["attempt_id"]))) if attempt else ():
+        text = rank["traceback"] or rank["message"]
+        if text:
+            return f"rank {rank['rank']}: {str(text).strip()}"
+    return None
 
 
 def _tail(attempt: Mapping[str, Value]) -> str | None:

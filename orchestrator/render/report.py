@@ -135,7 +135,15 @@ def _headline_texts(summary: Summary) -> dict[str, str]:
 
 
 def _metric_texts(report: Report, summary: Summary) -> dict[str, str]:
-    return {name: spread_text(name.removesuffix("_median"), summary.metrics[name]) for name in report.metrics}
+    return {
+        name: "n/a"
+        if summary.on_cpu and name in _DEVICE_ONLY
+        else spread_text(name.removesuffix("_median"), summary.metrics[name])
+        for name in report.metrics
+    }
+
+
+_DEVICE_ONLY = ("freed_bytes", "device_freed_bytes")
 
 
 def _median_text(column: str, found: Spread) -> str:

@@ -29,6 +29,9 @@ def write_story(story: Story, out: IO[str], *, as_json: bool) -> None:
     shown = [{name: event[name] for name in names} for event in story.events]
     if shown:
         _table("events", shown, out)
+    if story.traceback:
+        out.write("what the rank reported\n")
+        out.write("".join(f" │ {visible(line)}\n" for line in story.traceback.splitlines()[-40:]) + "\n")
     if story.log_tail:
         out.write("the end of the log\n")
         out.write("".join(f" │ {visible(line)}\n" for line in story.log_tail.splitlines()) + "\n")
@@ -127,5 +130,6 @@ def _as_object(story: Story) -> dict[str, object]:
         "events": [safe(event) for event in story.events],
         "environment": safe(story.environment) if story.environment else None,
         "files": list(story.files),
+        "traceback": story.traceback,
         "log_tail": story.log_tail,
     }

@@ -123,6 +123,17 @@ def rank_records(store: Reads, attempt_id: int) -> list[dict[str, Value]]:
     return fetch(store, _RECORDS, attempt_id=attempt_id).dicts()
 
 
+_ERRORS = """
+SELECT rank, error_status, failure_kind, message, traceback FROM attempt_rank
+WHERE attempt_id = :attempt_id AND error_status IS NOT NULL ORDER BY rank
+"""
+
+
+def rank_errors(store: Reads, attempt_id: int) -> list[dict[str, Value]]:
+    """What ranks of the attempt reported of their own failure, by rank."""
+    return fetch(store, _ERRORS, attempt_id=attempt_id).dicts()
+
+
 def environment(store: Reads, environment_id: int) -> dict[str, Value] | None:
     """One host and software stack."""
     found = fetch(store, _ENVIRONMENT, environment_id=environment_id).dicts()

@@ -44,11 +44,13 @@ def copied(results: Path) -> Iterator[str]:
     "arguments",
     [
         "report", "report --format csv", "report --json --per iteration", "report --format markdown --by pin_memory",
-        "report --layout example", "report --json --where pin_memory=true --where hidden_dim>=8192",
+        "report --layout example",
+        "report --json --where pin_memory=true --where hidden_dim>=8192",
         "status --json", "status cpu-quick", "show 2 --json", "report --format csv --per cell",
     ],
 )  # fmt: skip
 def test_the_same_text_from_both(results: Path, copied: str, arguments: str) -> None:
-    one, other = (CliRunner().invoke(main, [*arguments.split(), "--db", db]) for db in (str(results), copied))
+    words = arguments.split()
+    one, other = (CliRunner().invoke(main, [*words, "--db", db]) for db in (str(results), copied))
     assert one.exit_code == other.exit_code == 0, one.output + other.output
     assert one.stdout == other.stdout

@@ -335,3 +335,15 @@ def test_plots_are_written_for_a_paper(orch: Orch, tmp_path: Path) -> None:
         f"{name}.{ending}" for name in names for ending in ("png", "svg")
     ]
     assert "link, pinned: 55.2 GB/s" in (tmp_path / "plots" / "offload_by_size.svg").read_text()
+
+
+def test_a_leak_is_not_seen_on_a_cpu(tmp_path: Path) -> None:
+    from orchestrator.store import open_store
+
+    writer = Writer(tmp_path / "leak.db")
+    writer.sweep("leak", [JobPlan(axes(), 1, environment_id=2), JobPlan(axes(), 2, environment_id=1)])
+    writer.db.execute("UPDATE job_result SET leak_bytes = 5e6")
+    writer.close()
+    with open_store(str(tmp_path / "leak.db"), readonly=True) as store:
+        things = dict(build_report(store, ReportRequest()).answers.things)
+    assert things["leak"].startswith("1 job ")

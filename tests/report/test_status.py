@@ -75,6 +75,7 @@ def test_show_finds_a_job_by_each_of_its_names(orch: Orch, sql: Sql, by: str) ->
         "attempt 1: failed",
         "events",
         "NVIDIA H200",
+        "rank 0: Traceback (most recent call last):",
         "/nowhere/runs",
     ):
         assert part in text
@@ -178,3 +179,9 @@ def test_follow_gives_what_is_appended_until_the_end(tmp_path: Path) -> None:
 def test_golden_status(orch: Orch) -> None:
     golden = Path(__file__).parent / "golden" / "status_cpu.txt"
     assert orch("status", "cpu-quick").stdout == golden.read_text()
+
+
+def test_show_of_a_job_on_a_cpu_names_no_freed_bytes(orch: Orch) -> None:
+    told = json.loads(orch("show", "1", "--json").stdout)
+    assert "offload_s_median" in told["results"]
+    assert not {"freed_bytes", "device_freed_bytes", "leak_bytes"} & set(told["results"])
