@@ -98,7 +98,9 @@ class Circumstances:
 
 
 def figures(rows: Sequence[IterationFigures], about: Circumstances) -> Figures:
-    """The columns of ``job_result`` but the ids; ``rows`` holds one row at least."""
+    """The columns of ``job_result`` but the ids; ``rows`` holds one row at least, in any order."""
+    # Sums of floats depend on the order, and PostgreSQL promises none.
+    rows = sorted(rows, key=lambda row: (row.rank, row.iteration))
     warm = [row for row in rows if row.is_warm]
     found: Figures = {
         "ranks": len({row.rank for row in rows}),
@@ -202,6 +204,7 @@ def percentile(values: Iterable[float], share: float) -> float | None:
 
 def slope(values: Mapping[int, float]) -> float | None:
     """Least-squares slope an iteration; None below two points or if one is infinite."""
+    values = dict(sorted(values.items()))
     if len(values) < 2 or not all(math.isfinite(value) for value in values.values()):
         return None
     x_mean = sum(values) / len(values)

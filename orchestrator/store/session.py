@@ -18,6 +18,7 @@ from orchestrator.store.url import Dialect, resolve_url
 
 T = TypeVar("T")
 
+_LEFT_TO_THE_PARENT: list[object] = []
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 
 
@@ -114,6 +115,8 @@ def _forget_in_children(engine: Engine) -> None:
 
     def forget() -> None:
         if (alive := reference()) is not None:
+            # SQLite must not even close it here: that would drop locks and files of the parent's.
+            _LEFT_TO_THE_PARENT.append(alive.pool)
             alive.dispose(close=False)
 
     os.register_at_fork(after_in_child=forget)
