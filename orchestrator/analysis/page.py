@@ -60,9 +60,12 @@ def _job_columns(jobs: JobSet) -> dict[str, Json]:
         "job": [job.name for job in jobs.jobs],
         "status": [job.status for job in jobs.jobs],
     }
-    for name in axes:
-        columns[name] = [job.values.get(name) for job in jobs.jobs]
-    for name in JOB_FIGURES:
+    figures = frozenset(JOB_FIGURES)
+    # The two times that everybody wants come before the axes, so that they are in sight.
+    for name in (*JOB_FIGURES[:2], *axes, *JOB_FIGURES[2:]):
+        if name not in figures:
+            columns[name] = [job.values.get(name) for job in jobs.jobs]
+            continue
         values = [_applicable(jobs, job, name) for job in jobs.jobs]
         if any(value is not None for value in values):
             # Times and bytes are the database's own; what is derived from them is shorter.

@@ -17,6 +17,7 @@ from orchestrator.render.terminal import paged
 from orchestrator.store.queries_report import Reads
 
 _BINARY = ("parquet",)
+_NOT_FOR_TERMINALS = ("parquet", "html")
 
 
 def deliver(
@@ -69,10 +70,10 @@ def opened(output: Path | None, format: str) -> Iterator[IO[Any]]:  # noqa: A002
     """The stream to write to. A file appears whole or not at all.
 
     Raises:
-        OrchError: the folder is not there or not writable, or a binary format would go to a terminal.
+        OrchError: the folder is not there or not writable, or the format is not for a terminal and would go to one.
     """
     if output is None:
-        if format in _BINARY and sys.stdout.isatty():
+        if format in _NOT_FOR_TERMINALS and sys.stdout.isatty():
             raise OrchError(f"{format} is not for a terminal", "--format", "write it to a file with -o FILE")
         with paged(sys.stdout) as out:
             yield out

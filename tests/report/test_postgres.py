@@ -43,7 +43,8 @@ def copied(results: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     "arguments",
     [
-        "report", "report --format csv", "report --json --per iteration", "report --format markdown --by pin_memory",
+        "report", "report --format csv", "report --json --per iteration",
+        "report --format markdown --by pin_memory",
         "report --layout example",
         "report --json --where pin_memory=true --where hidden_dim>=8192",
         "status --json", "status cpu-quick", "show 2 --json", "report --format csv --per cell",

@@ -97,7 +97,7 @@
           line: { color: "#6e7781", width: 2, dash: link.kind === "pinned" ? "dot" : "dashdot" }, hoverinfo: "name" });
       }
     }
-    draw("plot-size", traces, { xaxis: { type: "log", title: { text: "GB copied by a rank" } }, yaxis: { type: "log", title: { text: what + ", seconds" } } },
+    draw("plot-size", traces, { xaxis: { type: "log", title: { text: "GB copied by a rank" } }, yaxis: { type: "log", dtick: "D2", title: { text: what + ", seconds" } } },
       "No measured cell.");
   }
 
@@ -166,7 +166,7 @@
     if (cold.x.length) traces.push({ name: "cold", mode: "markers", x: cold.x, y: cold.y, text: cold.text,
       marker: { symbol: "diamond-open", size: 11, color: "#82071e", line: { width: 2 } }, hovertemplate: "cold: %{y:.4g} s<br>%{text}<extra></extra>" });
     const title = what === "offload_s" ? "offload, seconds" : "reload, seconds";
-    draw("plot-iterations", traces, { yaxis: { type: "log", title: { text: title } }, xaxis: { type: "category" } }, "No iterations were recorded.");
+    draw("plot-iterations", traces, { yaxis: { type: "log", dtick: "D2", title: { text: title } }, xaxis: { type: "category" } }, "No iterations were recorded.");
     const named = new Set();
     const lines = chosen.map((one) => {
       const style = look(one.setting);
