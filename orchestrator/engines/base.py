@@ -50,11 +50,13 @@ class Started:
     Attributes:
         launch_mode: how, if that is known already.
         where: for people, e.g. ``GPU 0`` or ``node3``.
+        job_id: set by engines whose jobs are claimed elsewhere (pilots).
     """
 
     attempt_uid: str
     launch_mode: str | None = None
     where: str = ""
+    job_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,13 @@ class Progress:
     """How far the attempt is.
 
     Attributes:
-        phase: ``waiting``, ``timed`` or empty.
+        phase: ``timed``, what it waits for, or empty; ``None`` = as before.
         iteration: iterations done by the slowest rank so far.
         of: iterations in all; 0 = unknown.
     """
 
     attempt_uid: str
-    phase: str = ""
+    phase: str | None = None
     iteration: int = 0
     of: int = 0
 
@@ -177,7 +179,7 @@ class Engine(Protocol):
         """
 
     def want(self, runnable: int) -> None:
-        """Pilots only: so many jobs wait in the database."""
+        """Pilots only: so many jobs wait in the database; with 0 idle pilots may leave."""
 
     def poll(self, timeout_s: float) -> Sequence[EngineEvent]:
         """Events so far; waits for the first one up to ``timeout_s`` seconds, without turning."""

@@ -275,12 +275,12 @@ class LocalEngine:
             case events.Started(uid, mode, _, note):
                 started = Started(uid, mode, self._where(uid))
                 return [started, Notice(note)] if note else [started]
-            case events.Waiting(uid, _):
-                return [Progress(uid, "waiting")]
+            case events.Waiting(uid, what):
+                return [Progress(uid, f"waits for the {what}")]
             case events.Timed(uid, on):
                 return [Progress(uid, "timed" if on else "")]
             case events.Progress(uid, iteration, of):
-                return [Progress(uid, "timed", iteration, of)]
+                return [Progress(uid, None, iteration, of)]
             case events.Ended(uid, verdict, retry):
                 self._running.discard(uid)
                 self.release(uid)

@@ -58,6 +58,7 @@ class Schedule:
         self._probes = probes
         self._queue: deque[JobRow] = deque()
         self._running: dict[str, JobRow] = {}
+        self._claimable: dict[int, JobRow] = {}
         self._tries: dict[int, int] = {}
         self._next_cancel_poll_s = 0.0
         self._database_failures = 0
@@ -72,8 +73,12 @@ class Schedule:
 
     def run(self, queue: Sequence[JobRow], header: str, adopted: Sequence[AttemptRow] = ()) -> None:
         """Run until nothing runs and nothing more is to be started; ``stop_reason`` says why."""
-        self._queue.extend(queue)
-        self.tally.begin(self._store.counts(self._sweep_id), self._queue)
+        if self._engine.claims_itself:
+            self._store.requeue(self._sweep_id, retry_failed=self._options.retry_failed)
+            self._claimable = {job.job_id: job for job in queue}
+        else:
+            self._queue.extend(queue)
+        self.tally.begin(self._store.counts(self._sweep_id), queue)
         self._view.begin(header)
         for attempt in adopted:
             job = self._store.find_job(str(attempt.job_id))
@@ -88,7 +93,8 @@ class Schedule:
         probing = self._probes is not None and self._probing(self._probes)
         if self.stop_reason is None and not probing:
             self._fill()
-        if not self._running and not probing and (self.stop_reason is not None or not self._queue):
+        waiting = self._queue or self._claimable
+        if not self._running and not probing and (self.stop_reason is not None or not waiting):
             return False
         for event in self._engine.poll(self._patience_s(probing)):
             self._take(event)
@@ -99,7 +105,7 @@ class Schedule:
         if time.monotonic() < self._database_retry_at_s:
             return
         if self._engine.claims_itself:
-            self._engine.want(len(self._queue))
+            self._engine.want(len(self._claimable))
             return
         batch: list[tuple[JobRow, NewAttempt]] = []
         while self._queue and len(batch) < self._most_at_once():
@@ -158,13 +164,25 @@ class Schedule:
             self._lost(event)
         elif isinstance(event, Notice):
             self._view.notice(event.text)
-        elif (entry := self.tally.running.get(event.attempt_uid)) is not None:
+        else:
+            self._follow(event)
+
+    def _follow(self, event: Started | Progress) -> None:
+        if isinstance(event, Started) and event.job_id in self._claimable:
+            job = self._claimable.pop(event.job_id)
+            self._running[event.attempt_uid] = job
+            self.tally.started(event.attempt_uid, job, event.where)
+        entry = self.tally.running.get(event.attempt_uid)
+        if entry is not None:
             if isinstance(event, Started):
-                entry.where = event.where or entry.where
+                entry.where, entry.phase = event.where or entry.where, ""
             elif isinstance(event, Progress):
-                entry.phase, entry.iteration, entry.of = event.phase, event.iteration, event.of
+                entry.iteration, entry.of = event.iteration or entry.iteration, event.of or entry.of
+                entry.phase = entry.phase if event.phase is None else event.phase
 
     def _ended(self, event: Ended) -> None:
+        if event.job_id is not None and event.attempt_uid not in self._running:
+            self._follow(Started(event.attempt_uid, job_id=event.job_id))  # too short to be seen running
         job = self._running.pop(event.attempt_uid, None)
         status = JobStatus.pending if event.retry else event.verdict.status
         self.tally.ended(event.attempt_uid, status)
@@ -204,7 +222,10 @@ class Schedule:
 
     def _again(self, job: JobRow) -> None:
         self._tries[job.job_id] = self._tries.get(job.job_id, 0) + 1
-        self._queue.appendleft(job)
+        if self._engine.claims_itself:
+            self._claimable[job.job_id] = job
+        else:
+            self._queue.appendleft(job)
 
     def _look_for_a_stop(self) -> None:
         now_s = time.monotonic()

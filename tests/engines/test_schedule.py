@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engines.base import Capacity, Ended, Engine, EngineEvent, Lost, SweepOptions
+from orchestrator.engines.base import (
+    Capacity,
+    Ended,
+    Engine,
+    EngineEvent,
+    Lost,
+    Started,
+    SweepOptions,
+)
 from orchestrator.engines.outcome import StopReason, SweepOutcome
 from orchestrator.engines.progress import Silent
 from orchestrator.engines.run import run_sweep
@@ -254,3 +262,46 @@ def test_schedule_cancel_from_elsewhere_stops(store: Store) -> None:
     outcome = run(store, engine)
     assert outcome.stop_reason is StopReason.cancelled
     assert outcome.exit_status == 1
+
+
+class Pilot(Scripted):
+    """Takes jobs from the database itself, as a pilot in an allocation does."""
+
+    claims_itself = True
+
+    def __init__(self, store: Store, plot: Plot) -> None:
+        super().__init__(store, plot)
+        self.wanted: list[int] = []
+        self.events: list[EngineEvent] = []
+
+    def reserve(self, job: JobRow) -> NewAttempt | None:
+        raise AssertionError("a pilot claims")
+
+    def want(self, runnable: int) -> None:
+        self.wanted.append(runnable)
+        claimed = self.store.claim_next(1, lambda _job: self._draft(), lambda _job: True)
+        if claimed is None:
+            return
+        job, attempt = claimed
+        fate = self.plot(job, attempt.number)
+        verdict, retry = (FAILED, True) if isinstance(fate, str) else (fate, False)
+        self.store.end_attempt(attempt.attempt_id, verdict, retry=retry)
+        if job.repeat % 2:  # the others are over before anybody has seen them running
+            self.events.append(Started(attempt.uid, where="node1", job_id=job.job_id))
+        self.events.append(Ended(attempt.uid, verdict, retry, job.job_id))
+
+    def poll(self, timeout_s: float) -> Sequence[EngineEvent]:
+        events, self.events = self.events, []
+        return events
+
+    @staticmethod
+    def _draft() -> NewAttempt:
+        return NewAttempt(uuid.uuid4().hex, "slurm", "fork", "/nowhere", "nobody:1:1")
+
+
+def test_schedule_pilots_are_told_how_many_wait_until_none_does(store: Store) -> None:
+    engine = Pilot(store, lambda job, number: "retry" if job.repeat == 2 and number == 1 else OK)
+    outcome = run(store, engine, repeats=3)
+    assert outcome.counts[JobStatus.ok] == 3
+    assert outcome.ran == 3
+    assert engine.wanted == [3, 2, 2, 1, 0]
