@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -11,6 +12,7 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
+    Update,
     bindparam,
     func,
     insert,
@@ -50,6 +52,8 @@ _SELECTS: dict[str, Select[tuple[Any, ...]]] = {
     ).join(job, job.c.job_id == attempt.c.job_id)
     for name, clock in _CLOCKS.items()
 }
+_BY_ID = {name: query.where(attempt.c.attempt_id == bindparam("id")) for name, query in _SELECTS.items()}
+_UID = select(attempt.c.uid).where(attempt.c.attempt_id == bindparam("id"))
 _JOB_STATE = select(job.c.status, job.c.sweep_id).where(job.c.job_id == bindparam("id")).with_for_update()
 _LAST_NUMBER = select(func.max(attempt.c.number)).where(attempt.c.job_id == bindparam("id"))
 _SET_JOB = (
@@ -89,6 +93,34 @@ def find_attempts(connection: Connection, *conditions: Any) -> list[AttemptRow]:
     """Attempts, oldest first."""
     query = _SELECTS[connection.dialect.name].where(*conditions).order_by(attempt.c.attempt_id)
     return [attempt_row(row) for row in connection.execute(query)]
+
+
+def find_attempt(connection: Connection, attempt_id: int) -> AttemptRow | None:
+    """That attempt; None if there is none."""
+    row = connection.execute(_BY_ID[connection.dialect.name], {"id": attempt_id}).first()
+    return None if row is None else attempt_row(row)
+
+
+def uid_of(connection: Connection, attempt_id: int) -> str | None:
+    """The attempt's uid; None if there is none."""
+    return connection.execute(_UID, {"id": attempt_id}).scalar_one_or_none()
+
+
+def set_columns(
+    connection: Connection, attempt_id: int, values: Mapping[str, Any], *, keep: frozenset[str] = frozenset()
+) -> None:
+    """Set columns of the attempt to values that fit; those in ``keep`` only where they are NULL."""
+    if values:
+        bound = {f"new_{name}": value for name, value in values.items()}
+        connection.execute(_setter(tuple(values), keep), {"id": attempt_id, **bound})
+
+
+@lru_cache(maxsize=64)
+def _setter(names: tuple[str, ...], keep: frozenset[str]) -> Update:
+    """Built once for each set of columns: building a statement costs more than running it."""
+    new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
+    new |= {name: func.coalesce(attempt.c[name], new[name]) for name in keep & new.keys()}
+    return update(attempt).where(attempt.c.attempt_id == bindparam("id")).values(new)
 
 
 def running_attempts(connection: Connection, sweep_id: int | None) -> list[AttemptRow]:
@@ -140,7 +172,7 @@ def begin(
     connection.execute(_SET_JOB, {"id": job_id, "new": "running", "why": None, "now": now})
     ids = {"sweep_id": state.sweep_id, "job_id": job_id, "attempt_id": attempt_id}
     add_events(connection, [{**ids, "kind": "job", "from_status": str(old), "to_status": "running"}])  # type: ignore[typeddict-item]
-    return find_attempts(connection, attempt.c.attempt_id == attempt_id)[0]
+    return find_attempt(connection, attempt_id)
 
 
 _BEGUN = (
@@ -161,8 +193,7 @@ def claim(connection: Connection, job_id: int, new: NewAttempt) -> AttemptRow | 
 def update_attempt(connection: Connection, attempt_id: int, columns: Mapping[str, object]) -> None:
     """Set columns of the attempt, whatever its status; lists and mappings become JSON."""
     values = {name: column_value(attempt.c[name], value) for name, value in columns.items()}
-    if values:
-        connection.execute(update(attempt).where(attempt.c.attempt_id == attempt_id).values(values))
+    set_columns(connection, attempt_id, values)
 
 
 def heartbeat(connection: Connection, attempt_ids: Iterable[int]) -> None:
@@ -227,7 +258,7 @@ def _finish(
     extra = {name: column_value(attempt.c[name], value) for name, value in ending.columns.items()}
     values = {"ended_at": now, **extra, "status": str(as_attempt), "message": message,
               "failure_kind": str(kind) if kind else None}  # fmt: skip
-    connection.execute(update(attempt).where(attempt.c.attempt_id == state.attempt_id).values(values))
+    set_columns(connection, state.attempt_id, values)
     job_old = JobStatus(connection.execute(_JOB_STATE, {"id": state.job_id}).one().status)
     job_new = JobStatus.pending if ending.retry else ending.status
     ids: NewEvent = {"sweep_id": state.sweep_id, "job_id": state.job_id, "attempt_id": state.attempt_id}

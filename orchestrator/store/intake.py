@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, func, select, update
+from sqlalchemy import Connection, Table, bindparam, func, select
 
+from orchestrator.store.attempts import set_columns
 from orchestrator.store.bulk import insert_new, upsert_known
 from orchestrator.store.clock import utc_now
 from orchestrator.store.coerce import DoesNotFit, fitters, nonfinite_name
@@ -44,6 +45,9 @@ _SETTABLE = frozenset(
     " launch_note".split()
 )
 """Columns of ``attempt`` that a rank may set; the rest is the supervisor's."""
+
+_SUPERVISORS = frozenset({"launch_mode"})
+"""Columns that a rank sets only where the supervisor has not."""
 
 
 @dataclass(slots=True)
@@ -266,9 +270,8 @@ def _update_attempt(connection: Connection, batch: Batch) -> None:
         known = connection.execute(_SUMMARY, {"id": batch.attempt_id}).one()
         for name, value in zip(names, known, strict=True):
             if value is not None:
-                values[name] = func.coalesce(attempt.c[name], value) if name == "launch_mode" else value
-    if values:
-        connection.execute(update(attempt).where(attempt.c.attempt_id == batch.attempt_id).values(values))
+                values[name] = value
+    set_columns(connection, batch.attempt_id, values, keep=_SUPERVISORS)
 
 
 def _refresh_if_ended(connection: Connection, attempt_id: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select
 
-from orchestrator.store.attempts import adopt_as_ok, end, find_attempts
+from orchestrator.store.attempts import adopt_as_ok, end, find_attempt, find_attempts
 from orchestrator.store.judge import Records, verdict
 from orchestrator.store.rows import AttemptEnd, AttemptRow
 from orchestrator.store.status import JobStatus
@@ -31,8 +31,8 @@ def settle_dead(connection: Connection, one: AttemptRow) -> AttemptRow | None:
     None if it is no longer running: somebody else was faster.
     """
     judged = verdict(records(connection, one.attempt_id, one.ranks))
-    now = find_attempts(connection, attempt.c.attempt_id == one.attempt_id)[0]
-    if now.status is not JobStatus.running or now.owner != one.owner:
+    now = find_attempt(connection, one.attempt_id)
+    if now is None or now.status is not JobStatus.running or now.owner != one.owner:
         return None
     if judged is not None and judged.status is JobStatus.ok:
         if not adopt_as_ok(
@@ -44,7 +44,7 @@ def settle_dead(connection: Connection, one: AttemptRow) -> AttemptRow | None:
     else:
         message = f"its owner is gone ({one.owner})" if one.owner else "it had no owner"
         end(connection, AttemptEnd(one.attempt_id, JobStatus.lost, None, message))
-    return find_attempts(connection, attempt.c.attempt_id == one.attempt_id)[0]
+    return find_attempt(connection, one.attempt_id)
 
 
 def given_up(connection: Connection, sweep_id: int) -> list[AttemptRow]:

@@ -219,8 +219,7 @@ class Store:
 
     def attempt(self, attempt_id: int) -> AttemptRow | None:
         """That attempt; None if there is none."""
-        found = self.session.read(lambda c: attempts.find_attempts(c, attempt.c.attempt_id == attempt_id))
-        return found[0] if found else None
+        return self.session.read(lambda c: attempts.find_attempt(c, attempt_id))
 
     def attempts(self, job_id: int) -> list[AttemptRow]:
         """Every attempt of the job, oldest first."""
@@ -294,11 +293,10 @@ class Store:
     def _intake(self, attempt_id: int, files: Sequence[Path]) -> IntakeCount:
         if not files:
             return IntakeCount()
-        query = select(attempt.c.uid).where(attempt.c.attempt_id == attempt_id)
-        uid = self.session.read(lambda c: c.execute(query).scalar_one_or_none())
+        uid = self.session.read(lambda c: attempts.uid_of(c, attempt_id))
         if uid is None:
             return IntakeCount()
-        return intake(attempt_id, str(uid), files, self.session.write)
+        return intake(attempt_id, uid, files, self.session.write)
 
     def ranks(self, attempt_id: int) -> list[RankRow]:
         """How far each rank of the attempt came."""
