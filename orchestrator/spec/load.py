@@ -15,7 +15,7 @@ from orchestrator.spec.order import running_order
 from orchestrator.spec.overrides import REPEATS, Override, read_overrides
 from orchestrator.spec.plan import Plan, PlannedJob
 from orchestrator.spec.problems import Problems
-from orchestrator.spec.sections import read_sections
+from orchestrator.spec.read_sections import read_sections
 from orchestrator.spec.shipped import find_spec
 from orchestrator.spec.source import parse_yaml, read_text
 
