@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from orchestrator.engines.admission import Need, refusal
 from orchestrator.engines.base import Capacity
-from orchestrator.engines.local import local_capacity, make_slots
+from orchestrator.engines.host import local_capacity, make_slots
 from orchestrator.launch.devices import inventory
 from orchestrator.spec.bytes import Prediction, predict
 from orchestrator.spec.cell import Cell

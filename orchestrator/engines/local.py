@@ -20,6 +20,7 @@ from orchestrator.engines.base import (
     Progress,
     Started,
 )
+from orchestrator.engines.host import local_capacity, make_slots
 from orchestrator.engines.slots import Slot, SlotPool
 from orchestrator.errors import EngineError
 from orchestrator.launch import devices, events
@@ -29,64 +30,12 @@ from orchestrator.launch.order import LaunchOrder, RankPlacement
 from orchestrator.launch.paths import attempt_run_dir, runs_root
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 
-_HOST_SHARE = 0.9
-"""Of the host's memory that jobs may fill; the rest is the system's and ours."""
 _INFRASTRUCTURE_RETRIES = 3
 """Of faults that are not the job's: a port taken, a killed fork server."""
+_MOST_DEATHS = 3
+"""Of supervisors in a row that died before they said anything."""
 _LEAVING_S = 20.0
 """Beyond the grace: how long a supervisor may take to leave after its orch has died."""
-
-
-def choose_devices(inventory: devices.Inventory, asked: Sequence[str] | None) -> tuple[devices.Device, ...]:
-    """The devices that ``--gpus`` names, in its order; all of them if it names none.
-
-    An entry is an index into what ``CUDA_VISIBLE_DEVICES`` leaves visible, or (the start of) a UUID.
-
-    Raises:
-        EngineError: an entry names no visible device, or two entries the same.
-    """
-    if asked is None:
-        return inventory.devices
-    chosen: list[devices.Device] = []
-    for entry in asked:
-        matches = (
-            list(inventory.devices[int(entry) : int(entry) + 1])
-            if entry.isdigit()
-            else [device for device in inventory.devices if device.uuid.startswith(entry)]
-        )
-        if len(matches) != 1:
-            there = ", ".join(str(index) for index in range(len(inventory.devices))) or "none"
-            raise EngineError(f"there is no device {entry!r}; visible: {there}", "--gpus")
-        if matches[0] in chosen:
-            raise EngineError(f"device {entry!r} is named twice", "--gpus")
-        chosen.append(matches[0])
-    return tuple(chosen)
-
-
-def make_slots(inventory: devices.Inventory, gpus: Sequence[str] | None, slots: int | None) -> list[Slot]:
-    """A slot a device; on a CPU ``slots`` of them, a processor each unless told (two at least)."""
-    if inventory.accelerator == "cuda" or gpus:
-        chosen = choose_devices(inventory, gpus)
-        return [Slot(device.uuid, device.index, device.uuid, device.numa_node) for device in chosen[:slots]]
-    return [Slot(f"cpu-{number}") for number in range(slots or max(inventory.cpu_count, 2))]
-
-
-def local_capacity(inventory: devices.Inventory, slots: Sequence[Slot]) -> Capacity:
-    """What those slots of this host give."""
-    mine = {slot.device_uuid for slot in slots}
-    used = [device for device in inventory.devices if device.uuid in mine]
-    names = sorted({device.name for device in used})
-    label = f"{len(used)} x {', '.join(names)}" if used else f"CPU, {len(slots)} slots"
-    return Capacity(
-        slots=len(slots),
-        ranks_per_node=len(slots),
-        nodes=1,
-        accelerator="cuda" if used else "cpu",
-        device_bytes=min((device.total_bytes for device in used), default=None),
-        host_bytes=int(inventory.ram_bytes * _HOST_SHARE),
-        label=label,
-        probe_uuids=tuple(device.uuid for device in used),
-    )
 
 
 class LocalEngine:
@@ -117,6 +66,7 @@ class LocalEngine:
         self._held: dict[str, tuple[Slot, ...]] = {}
         self._host_bytes: dict[str, int] = {}
         self._running: set[str] = set()
+        self._deaths = 0
 
     @property
     def waits_for_others(self) -> bool:
@@ -190,6 +140,7 @@ class LocalEngine:
             return []
         said: list[EngineEvent] = []
         for event in client.events():
+            self._deaths = 0
             said.extend(self._translate(event))
         if not said and not client.alive:
             said.extend(self._replace_supervisor())
@@ -259,6 +210,10 @@ class LocalEngine:
     def _replace_supervisor(self) -> list[EngineEvent]:
         assert self._client is not None
         self._client.close(timeout_s=0.0)
+        self._deaths += 1
+        if self._deaths > _MOST_DEATHS:
+            log = runs_root(self._setting.db_url) / "supervisor.log"
+            raise EngineError("the supervisor of this host dies as soon as it is started", str(log))
         lost: list[EngineEvent] = [Notice("the supervisor of this host died; a new one is started")]
         for attempt_uid in sorted(self._running):
             lost.append(Lost(attempt_uid, "its supervisor died"))

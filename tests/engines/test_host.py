@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.engines.choose import EngineChoice, choose, environments_of, setting_of
-from orchestrator.engines.local import choose_devices, local_capacity, make_slots
+from orchestrator.engines.host import choose_devices, local_capacity, make_slots
 from orchestrator.errors import EngineError, SpecError
 from orchestrator.launch.devices import Device, Inventory
 from orchestrator.spec.load import parse_plan
