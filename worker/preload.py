@@ -56,10 +56,10 @@ def thread_count() -> int:
 
 
 def load_ops(folder: str) -> None:
-    """Load DeepSpeed's fused Adam so that no rank has to, and build it first if need be.
+    """Load DeepSpeed's compiled ops so that no rank has to, and build them first if need be.
 
     Finding out what to build for, and the build, initialise CUDA and start threads: both happen in a
-    child. Where the op cannot be had nothing is said here: the rank that needs it will say it better.
+    child. Where an op cannot be had nothing is said here: the rank that needs it will say it better.
     """
     os.makedirs(folder, exist_ok=True)
     report = os.path.join(folder, f".ops-{os.getpid()}")
@@ -70,21 +70,25 @@ def load_ops(folder: str) -> None:
     with contextlib.suppress(OSError):
         text = Path(report).read_text()
         os.unlink(report)
-        op, name, library = text.split("\n")
-        _load_library(op, name, library)
+        for line in text.splitlines():
+            _load_library(*line.split("\t"))
 
 
 def _build_and_report(report: str) -> NoReturn:
     with contextlib.suppress(BaseException):
         from deepspeed.accelerator import get_accelerator
 
-        from worker.ops import load_fused_adam
+        from worker.ops import load_comm_op, load_fused_adam
 
         accelerator = get_accelerator()
-        load_fused_adam(accelerator)
-        builder = accelerator.create_op_builder("FusedAdamBuilder")
-        module = builder.load(verbose=False)
-        Path(report).write_text(f"{builder.name}\n{module.__name__}\n{module.__file__}")
+        for name, load_op in (("ShareMemCommBuilder", load_comm_op), ("FusedAdamBuilder", load_fused_adam)):
+            with contextlib.suppress(Exception):
+                load_op(accelerator)
+                builder = accelerator.create_op_builder(name)
+                module = None if builder is None else builder.load(verbose=False)
+                if module is not None:
+                    with open(report, "a", encoding="utf-8") as stream:
+                        stream.write(f"{builder.name}\t{module.__name__}\t{module.__file__}\n")
     os._exit(0)
 
 
