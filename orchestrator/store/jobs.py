@@ -23,20 +23,24 @@ _ATTEMPTS = (
 JOB_SELECT: Select[tuple[object, ...]] = select(*job.c, _ATTEMPTS.label("attempts"))
 
 
-def job_row(row: Row[tuple[object, ...]]) -> JobRow:
-    """A row of ``JOB_SELECT`` with its cell rebuilt."""
+def job_row(row: Row[tuple[object, ...]], cells: dict[str, Cell] | None = None) -> JobRow:
+    """A row of ``JOB_SELECT`` with its cell rebuilt; ``cells``, by key, lets the repeats of one share it."""
     of = row._mapping
-    cell = Cell(
-        values={axis.name: of[axis.name] for axis in AXES},
-        ds=json.loads(of["ds"]) if of["ds"] else {},
-        env=json.loads(of["env"]) if of["env"] else {},
-        key=of["cell"],
-    )
+    cell = None if cells is None else cells.get(of["cell"])
+    if cell is None:
+        cell = Cell(
+            values={axis.name: of[axis.name] for axis in AXES},
+            ds=json.loads(of["ds"]) if of["ds"] else {},
+            env=json.loads(of["env"]) if of["env"] else {},
+            key=of["cell"],
+        )
+        if cells is not None:
+            cells[cell.key] = cell
     return JobRow(
         job_id=of["job_id"],
         uid=of["uid"],
         sweep_id=of["sweep_id"],
-        cell=of["cell"],
+        cell=cell.key,
         repeat=of["repeat"],
         position=of["position"],
         status=JobStatus(of["status"]),
@@ -67,7 +71,8 @@ def jobs(
         query = query.where(job.c.status.in_([str(status) for status in statuses]))
     if not gone:
         query = query.where(job.c.in_spec)
-    return [job_row(row) for row in connection.execute(query)]
+    cells: dict[str, Cell] = {}
+    return [job_row(row, cells) for row in connection.execute(query)]
 
 
 def first_pending(
