@@ -25,6 +25,7 @@ class Best:
     copied_bytes: float | None
     freed_bytes: float | None
     pinned_bytes: float | None
+    ranks_a_node: int
     offload_link_share: float | None
     reload_link_share: float | None
     question: tuple[tuple[str, Value], ...]
@@ -96,6 +97,7 @@ def _best(members: Sequence[Job], question: tuple[Value, ...], asked: Sequence[s
         copied_bytes=_maybe(members, "copied_bytes"),
         freed_bytes=_maybe(members, "freed_bytes"),
         pinned_bytes=_maybe(members, "pinned_bytes"),
+        ranks_a_node=int(members[0].number("num_gpus") or 1),
         offload_link_share=_maybe(members, "offload_link_share"),
         reload_link_share=_maybe(members, "reload_link_share"),
         question=tuple(zip(asked, question[1:], strict=True)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
@@ -13,6 +14,7 @@ from orchestrator.render.values import human_seconds as seconds_text
 Thing = tuple[str, str]
 """A kind (a stable word) and a sentence."""
 
+_PINNING_WORTH_NAMING_S = 0.1
 LEAK_LIMIT_BYTES = 1 << 20
 """Growth a warm iteration that is called a leak."""
 
@@ -60,7 +62,7 @@ def cold_pinning(jobs: JobSet) -> list[Thing]:
     costs: dict[str, list[float]] = {}
     for job in jobs.measured:
         cost = job.number("cold_pinning_s")
-        if cost is not None and cost >= 0.1:
+        if cost is not None and cost >= _PINNING_WORTH_NAMING_S:
             costs.setdefault(str(job.values.get("pin_backend")), []).append(cost)
     if not costs:
         return []
@@ -69,6 +71,35 @@ def cold_pinning(jobs: JobSet) -> list[Thing]:
     extent = seconds_text(most) if most < 1.05 * least else f"{seconds_text(least)} to {seconds_text(most)}"
     on = ", depending on size and pin_backend" if len(costs) > 1 else ""
     return [("cold_pinning", f"the first offload of a process also pins its buffers: {extent}{on}")]
+
+
+def pinning_pays(jobs: JobSet) -> list[Thing]:
+    """After how many cycles the first offload's pinning is earned back, from pairs with and without it."""
+    cycles: list[float] = []
+    never: list[float] = []
+    for sides in pairs(jobs, "pin_memory").values():
+        cost = _middle(sides.get(True, ()), "cold_pinning_s")
+        size = _middle(sides.get(True, ()), "copied_bytes")
+        pinned, paged = (_cycle_s(sides.get(side, ())) for side in (True, False))
+        if not cost or cost < _PINNING_WORTH_NAMING_S or not size or pinned is None or paged is None:
+            continue
+        if paged > pinned:
+            cycles.append(cost / (paged - pinned))
+        else:
+            never.append(size)
+    parts = []
+    if cycles:
+        least, most = math.ceil(min(cycles)), math.ceil(max(cycles))
+        parts.append(f"has paid for itself after {least if least == most else f'{least} to {most}'} cycles")
+    if never:
+        parts.append(f"never pays at {', '.join(bytes_text(size) for size in sorted(set(never))[:3])}")
+    return [("pinning_pays", f"pinning {' and '.join(parts)}")] if parts else []
+
+
+def _cycle_s(jobs: Iterable[Job]) -> float | None:
+    members = list(jobs)
+    offload, reload = (_middle(members, f"{name}_s_median") for name in ("offload", "reload"))
+    return None if offload is None or reload is None else offload + reload
 
 
 def rounding(jobs: JobSet) -> list[Thing]:
@@ -195,6 +226,7 @@ CHECKS: tuple[Callable[[JobSet], list[Thing]], ...] = (
     no_device,
     collection,
     cold_pinning,
+    pinning_pays,
     rounding,
     _flagged(
         "overlapped",

@@ -115,7 +115,9 @@ def _cards(report: Report, best: Best) -> list[tuple[str, str, str]]:
         cards.append(("freed on each GPU", human_bytes(best.freed_bytes), "as torch allocates it"))
     if best.pinned_bytes is not None:
         ram = environment.get("ram_bytes")
-        note = f"a rank; the host has {human_bytes(ram)}" if isinstance(ram, (int, float)) else "a rank"
+        whole = best.pinned_bytes * best.ranks_a_node
+        note = f"a rank, {human_bytes(whole)} a host" if best.ranks_a_node > 1 else "a rank"
+        note += f" of {human_bytes(ram)}" if isinstance(ram, (int, float)) else ""
         cards.append(("pinned host memory", human_bytes(best.pinned_bytes), note))
     return cards
 

@@ -70,7 +70,7 @@ def opened(output: Path | None, format: str) -> Iterator[IO[Any]]:  # noqa: A002
     """The stream to write to. A file appears whole or not at all.
 
     Raises:
-        OrchError: the folder is not there or not writable, or the format is not for a terminal and would go to one.
+        OrchError: the folder is not there or not writable, or the format is not for the terminal.
     """
     if output is None:
         if format in _NOT_FOR_TERMINALS and sys.stdout.isatty():

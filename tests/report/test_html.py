@@ -72,7 +72,7 @@ def test_answers_failures_and_environment_need_no_script(page: str) -> None:
         "0.667 s",
         "93 % of the link",
         "68.7 GB",
-        "7 things to know",
+        "8 things to know",
         "Jobs without figures",
         "predicted 310.2 GB",
         "NVIDIA H200",

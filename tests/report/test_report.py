@@ -292,6 +292,7 @@ def test_things_to_know_come_from_the_rows(store: Store) -> None:
         "states_changed",
         "collection",
         "cold_pinning",
+        "pinning_pays",
         "rounding",
         "overlapped",
         "probe_drift",
