@@ -7,10 +7,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from sqlalchemy import Connection
+
 from orchestrator.errors import DatabaseError, DatabaseUnreachable
 from orchestrator.store.failures import translate
 from orchestrator.store.filesystem import network_file_system
-from orchestrator.store.schema import check_version, create_schema, found_version
+from orchestrator.store.schema import check_server, check_sqlite, check_version, create_schema, found_version
 from orchestrator.store.store import Store
 from orchestrator.store.url import DatabaseUrl, resolve_url
 
@@ -41,12 +43,13 @@ def open_store(
     found = resolve_url(url)
     warnings: list[str] = []
     if found.path is not None:
+        check_sqlite(sqlite3.sqlite_version_info, found)
         warnings = _check_hosts(found, found.path, hosts)
         _prepare_file(found, found.path, create)
     store = Store(found.text, readonly=readonly, patience_s=patience_s, shown=found.shown)
     store.warnings.extend(warnings)
     try:
-        version = store.session.read(lambda connection: found_version(connection, found), patience_s=0.0)
+        version = store.session.read(lambda connection: _looked_at(connection, found), patience_s=0.0)
         if version is None:
             if not create or readonly:
                 raise DatabaseUnreachable("there is nothing in it yet", found.shown, "orch sweep fills it")
@@ -57,6 +60,14 @@ def open_store(
         store.close()
         raise
     return store
+
+
+def _looked_at(connection: Connection, url: DatabaseUrl) -> str | None:
+    """The schema's version, once the server is known to be new enough."""
+    if url.dialect == "postgresql":
+        major, *_ = connection.dialect.server_version_info or (0,)
+        check_server(int(major) * 10000, url)
+    return found_version(connection, url)
 
 
 def _check_hosts(url: DatabaseUrl, path: Path, hosts: int) -> list[str]:

@@ -15,6 +15,8 @@ SCHEMA_VERSION = "0001"
 """The version that ``schema.sql`` creates; the newest under ``migrations/versions``."""
 
 OLDEST_POSTGRESQL = 150000
+OLDEST_SQLITE = (3, 35, 0)
+"""The first with UPDATE ... RETURNING."""
 
 
 def schema_sql() -> str:
@@ -73,6 +75,16 @@ def check_version(version: str, url: DatabaseUrl, newest: str = SCHEMA_VERSION) 
             f"its schema {version} is older than {newest}, which this orch needs",
             url.shown,
             "upgrade it (a backup is made first): orch db upgrade",
+        )
+
+
+def check_sqlite(version: tuple[int, int, int], url: DatabaseUrl) -> None:
+    """Raises DatabaseVersion if the SQLite that Python was built with is too old."""
+    if version < OLDEST_SQLITE:
+        raise DatabaseVersion(
+            f"this Python's SQLite {'.'.join(map(str, version))} is too old",
+            url.shown,
+            f"use a Python with SQLite {'.'.join(map(str, OLDEST_SQLITE))} or newer, or PostgreSQL",
         )
 
 

@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from orchestrator.store import Store, open_store
 from tests.postgres import PostgresServer, private_server, server_programs
+
+# A busy machine is no fault of the code.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -219,6 +219,21 @@ def test_too_old_server_is_refused() -> None:
         check_server(140012, url)
 
 
+def test_too_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 26, 0))
+    with pytest.raises(DatabaseVersion, match=r"SQLite 3\.26\.0 is too old"):
+        open_store(str(tmp_path / "x.db"), create=True)
+
+
+@pytest.mark.postgres
+def test_server_is_asked_for_its_version(
+    postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.store.schema.OLDEST_POSTGRESQL", 990000)
+    with pytest.raises(DatabaseVersion, match="too old"):
+        open_store(postgres_server.url(), create=True)
+
+
 @pytest.mark.postgres
 def test_postgresql_refusals_are_one_clear_line(postgres_server: PostgresServer, tmp_path: Path) -> None:
     cases = {
