@@ -19,14 +19,16 @@ READING = ("report", "sql", "show", "logs", "status", "repro")
 
 def orch(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """``orch ARGUMENTS`` in a folder, as a person would give it, on the CPU."""
+    environ = {
+        **os.environ,
+        "DS_ACCELERATOR": "cpu",
+        "ORCH_STATE_DIR": str(cwd / "state"),  # timed sections of another orch are not waited for
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     return subprocess.run(
         [sys.executable, "-m", "orchestrator", *arguments],
         cwd=cwd,
-        env={
-            **os.environ,
-            "DS_ACCELERATOR": "cpu",
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        },
+        env=environ,
         capture_output=True,
         text=True,
         timeout=900,
