@@ -26,7 +26,8 @@ def write_spec(folder: Path, jobs: int) -> Path:
     cells = min(jobs, 100)
     path = folder / "noop.yaml"
     path.write_text(
-        f"name: noop\nrepeats: {jobs // cells}\ndefaults: {{iteration: 1, warmup: 0}}\nmatrix: {{seq_len: {list(range(1, cells + 1))}}}\n"
+        f"name: noop\nrepeats: {jobs // cells}\ndefaults: {{iteration: 1, warmup: 0}}\n"
+        f"matrix: {{seq_len: {list(range(1, cells + 1))}}}\n"
         f"launcher: {{name: fork, worker: '{WORKER}'}}\n"
     )
     return path
