@@ -196,7 +196,8 @@ class Attempt:
         self._oom_count = self._host.oom.count()
         self.phase = Phase.RUNNING
         order = self.order
-        self._after(order.timeout_s, lambda: self.stop(Stop.TIMEOUT, f"not done within {order.timeout_s:g} s"))
+        late = f"not done within {order.timeout_s:g} s"
+        self._after(order.timeout_s, lambda: self.stop(Stop.TIMEOUT, late))
         self._after(order.start_timeout_s, self._check_start)
         if order.hang_s is not None:
             self._after(order.hang_s, self._check_hang)
@@ -254,7 +255,7 @@ class Attempt:
         if group is self.measured:
             self._tell_started()
 
-    def group_lost_its_server(self, group: RankGroup) -> None:
+    def group_lost_its_server(self, _group: RankGroup) -> None:
         """The fork server died, and the ranks with it."""
         self.stop(Stop.SERVER_DIED, "the fork server died")
 
@@ -281,7 +282,7 @@ class Attempt:
                 self._host.emit(Progress(self.uid, done, of))
         self._step()
 
-    def rank_ended(self, group: RankGroup, state: RankState) -> None:
+    def rank_ended(self, _group: RankGroup, _state: RankState) -> None:
         """A rank's process is gone."""
         self._step()
 
@@ -378,7 +379,7 @@ class Attempt:
             signal_group(self._sampler_pid, signal.SIGKILL)
         self._step_ending()
 
-    def _sampler_ended(self, code: int | None) -> None:
+    def _sampler_ended(self, _code: int | None) -> None:
         self._sampler_pid = None
         self._step()
 
@@ -472,7 +473,8 @@ class Attempt:
 
     def all_pids(self) -> list[int]:
         """Every rank's process that there has been."""
-        return [state.pid for group in self.groups for state in group.states.values() if state.pid is not None]
+        states = [state for group in self.groups for state in group.states.values()]
+        return [state.pid for state in states if state.pid is not None]
 
     def verdict(self) -> tuple[Verdict, bool]:
         """The verdict, and whether the job is worth another attempt."""

@@ -43,9 +43,8 @@ def survivors(run_dirs: Sequence[Path], attempt_uids: Iterable[str] = ()) -> set
         if pid in own:
             continue
         where = working_directory(pid)
-        if any(is_inside(where, folder) for folder in folders):
-            found.add(pid)
-        elif environment_value(pid, "ORCH_ATTEMPT") in uids:
+        is_there = any(is_inside(where, folder) for folder in folders)
+        if is_there or environment_value(pid, "ORCH_ATTEMPT") in uids:
             found.add(pid)
     sessions = {stat.session for pid in found if (stat := stat_of(pid)) is not None}
     sessions -= {stat.session for pid in own if (stat := stat_of(pid)) is not None}

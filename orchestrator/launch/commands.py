@@ -56,7 +56,8 @@ def deepspeed_command(
     are named by index. On a CPU there are none to name, and the number alone is right.
     """
     executable = Path(sys.executable).with_name("deepspeed")
-    command = [str(executable)] if executable.exists() else [sys.executable, "-m", "deepspeed.launcher.runner"]
+    as_module = [sys.executable, "-m", "deepspeed.launcher.runner"]
+    command = [str(executable)] if executable.exists() else as_module
     # A host file of the site, or none: never ours to follow.
     command.append(f"--hostfile={job_file.parent / 'no-hostfile'}")
     if order.accelerator == "cuda":

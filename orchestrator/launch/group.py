@@ -90,13 +90,13 @@ class GroupWatcher(Protocol):
     def rank_forked(self, group: RankGroup) -> None:
         """The fork server has forked another rank."""
 
-    def rank_ended(self, group: RankGroup, state: RankState) -> None:
+    def rank_ended(self, _group: RankGroup, _state: RankState) -> None:
         """A rank's process has ended (its records have been read)."""
 
     def group_refused(self, group: RankGroup, reason: str) -> None:
         """The fork server would not fork."""
 
-    def group_lost_its_server(self, group: RankGroup) -> None:
+    def group_lost_its_server(self, _group: RankGroup) -> None:
         """The fork server died with the ranks."""
 
 

@@ -187,7 +187,7 @@ class ForkServer:
             case "note":
                 self._notice(message["text"])
 
-    def _exited(self, code: int | None) -> None:
+    def _exited(self, _code: int | None) -> None:
         # What it said before it died is still in the socket.
         if self._control.fileno() >= 0:
             self._read()

@@ -62,7 +62,7 @@ class SpoolTail:
 
     def _take(self, line: bytes) -> None:
         # Samples are the bulk of a spool and say nothing here: do not parse them.
-        if line.startswith(b'{"kind": "sample"') or line.startswith(b'{"kind":"sample"'):
+        if line.startswith((b'{"kind": "sample"', b'{"kind":"sample"')):
             return
         try:
             record = json.loads(line)

@@ -75,7 +75,7 @@ class Supervisor:
 
     # -- orders ------------------------------------------------------------------------------------
 
-    def start(self, order: LaunchOrder) -> None:
+    def start(self, order: LaunchOrder) -> Attempt:
         """Take an attempt on."""
         if order.finish and self._finisher is None:
             self.open_database(order.db_url)
@@ -84,9 +84,10 @@ class Supervisor:
         self._tell_alive()
         if self._leaving:
             attempt.stop(Stop.CANCELLED, "orch is leaving")
-            return
+            return attempt
         self.loop.call_later(_EARLY_UPDATE_S, lambda: self._early_update(attempt))
         attempt.begin()
+        return attempt
 
     def stop(self, uid: str, reason: str) -> None:
         """Stop one attempt; harmless if it is over."""
@@ -194,8 +195,10 @@ class Supervisor:
 
     def _tell_alive(self) -> None:
         if self._finisher is not None:
+            # Of several nodes the first one's supervisor says that the attempt lives.
+            attempts = [a.order for a in self._attempts.values()]
             self._finisher.keep_alive(
-                {a.order.attempt_id for a in self._attempts.values() if a.order.finish}
+                {order.attempt_id for order in attempts if order.finish or order.node_rank == 0}
             )
 
     def _leave_if_idle(self) -> None:
@@ -277,9 +280,10 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = _Pipe()
     supervisor = pipe.supervisor
-    signal.signal(
-        signal.SIGTERM, lambda _n, _f: supervisor.loop.post(lambda: supervisor.leave("the supervisor was stopped"))
-    )
+    def leave() -> None:
+        supervisor.leave("the supervisor was stopped")
+
+    signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.loop.post(leave))
     try:
         supervisor.loop.run()
     finally:

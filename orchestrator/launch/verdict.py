@@ -188,10 +188,9 @@ def _judge_silence(facts: AttemptFacts) -> Verdict:
         if number is not None:
             return _judge_signal("a rank", number, facts.launcher_oom_killed)
     if facts.launcher_signal is not None:
-        return _failed(
-            "no_result",
-            f"the launcher was killed by {signal_name(facts.launcher_signal)}; no final record of rank {names}",
-        )
+        name = signal_name(facts.launcher_signal)
+        message = f"the launcher was killed by {name}; no final record of rank {names}"
+        return _failed("no_result", message)
     if is_address_in_use(facts.launcher_last_line):
         return _failed("port", facts.launcher_last_line)
     for rank in missing:

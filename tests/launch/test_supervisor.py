@@ -81,7 +81,8 @@ def test_b7_rank_finds_the_environment_it_was_given(
     assert "LOCAL_SIZE" not in env
     assert env["OMP_NUM_THREADS"] == "1"
     assert env["DS_ACCELERATOR"] == "cuda"
-    assert env["PYTORCH_CUDA_ALLOC_CONF"] == "pinned_use_cuda_host_register:True,pinned_num_register_threads:4"
+    settings = "pinned_use_cuda_host_register:True,pinned_num_register_threads:4"
+    assert env["PYTORCH_CUDA_ALLOC_CONF"] == settings
     assert (env["NCCL_DEBUG"], env["MY_OWN"], env["ORCH_ATTEMPT"]) == ("WARN", "x", order.attempt_uid)
     assert found["cwd"] == order.run_dir
     assert found["sid"] == found["pid"]

@@ -71,7 +71,7 @@ def _one(**fields: object) -> AttemptFacts:
         (_one(signal=11), "failed", "killed", "SIGSEGV"),
         (_one(exit_status=137), "failed", "killed", "SIGKILL"),
         (_one(exit_status=1, last_line="ValueError: x"), "failed", "exception", "ValueError: x"),
-        (_one(error=ErrorRecord("oom_gpu", None, "CUDA out of memory")), "oom_gpu", None, "CUDA out of memory"),
+        (_one(error=ErrorRecord("oom_gpu", None, "out of memory")), "oom_gpu", None, "out of memory"),
         (_one(error=ErrorRecord("skipped", None, "fp16")), "skipped", None, "fp16"),
         (_one(error=ErrorRecord("failed", "exception", "EADDRINUSE")), "failed", "port", "EADDRINUSE"),
         (_one(final=True, states_intact=False), "failed", "states_changed", "rank 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -66,7 +67,7 @@ def tells_surroundings(job_path: str, rank: int) -> NoReturn:
     spool = Spool(job_path, rank)
     found = {
         "env": dict(os.environ), "cwd": os.getcwd(), "sid": os.getsid(0), "pid": os.getpid(),
-        "fds": sorted(int(name) for name in os.listdir("/proc/self/fd")), "frozen": __import__("gc").get_freeze_count(),
+        "fds": sorted(map(int, os.listdir("/proc/self/fd"))), "frozen": gc.get_freeze_count(),
     }
     with open(f"found{rank}.json", "w") as stream:
         json.dump(found, stream)
