@@ -60,14 +60,25 @@ def example_words(cell: Cell, *, with_deepspeed: bool) -> list[str]:
 def cell_overrides(plan: Plan, cell: Cell) -> list[str]:
     """``axis=value`` for ``--set`` that leave this cell alone of the plan's."""
     parameters = cell.parameters()
+    # Also what does not differ: an excluded combination may have another value of it.
+    names = dict.fromkeys((*plan.set_axes, *plan.varying))
+    sections = {name: _section(name, parameters) for name in names if name not in parameters}
     texts = []
-    for name in plan.varying:
-        value = parameters.get(name)
+    for name in names:
+        if any(name.startswith(f"{section}.") for section, leaves in sections.items() if leaves):
+            continue
+        value = sections.get(name) or parameters.get(name)
         # None of an axis that has no null is "inactive": its rule says so again, whatever the value.
         if value is None and name in AXIS_BY_NAME and not AXIS_BY_NAME[name].nullable:
             continue
         texts.append(f"{name}={_yaml(value)}")
     return texts
+
+
+def _section(name: str, parameters: dict[str, object]) -> dict[str, object]:
+    """What an axis that takes a whole DeepSpeed section sets in this cell: path below it -> value."""
+    prefix = f"{name}."
+    return {path.removeprefix(prefix): value for path, value in parameters.items() if path.startswith(prefix)}
 
 
 def _yaml(value: object) -> str:

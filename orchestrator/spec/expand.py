@@ -61,7 +61,7 @@ def expand(sections: Sections, problems: Problems) -> Expansion:
     warnings: list[str] = []
     base = _BUILT_IN | sections.base
     for rows in _combinations(sections):
-        flat = resolved(base, rows, rules)
+        flat = resolved(base, (*rows, sections.final), rules)
         matching = [index for index, exclude in enumerate(sections.excludes) if exclude.holds(flat)]
         for index in matching:
             hits[index] += 1
@@ -69,7 +69,7 @@ def expand(sections: Sections, problems: Problems) -> Expansion:
             cell = _cell(flat)
             cells.setdefault(cell.key, cell)
     for row, mark, more in _extra_combinations(sections):
-        flat = resolved(base, (row, *more), rules)
+        flat = resolved(base, (row, *more, sections.final), rules)
         unused = [
             name for name, value in row if value is not None and value is not DEFAULT and _is_off(flat, name)
         ]

@@ -96,6 +96,7 @@ def _plan(
         warnings=(*sections.warnings, *expansion.warnings),
         varying=varying_axes(expansion.cells, tuple(sections.names)),
         overrides=tuple(overrides),
+        set_axes=tuple(sections.set_axes),
     )
 
 

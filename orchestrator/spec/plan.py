@@ -52,6 +52,7 @@ class Plan:
         jobs: cells x repeats in running order.
         repeats: jobs of each cell.
         overrides: what ``--set`` replaced, as given.
+        set_axes: axes that matrix, zip or cells set, in the file's order, whether they differ or not.
         varying: axes (dotted names for ds and env) that differ between cells, in the file's order.
         warnings: each one line, ready to print.
     """
@@ -68,3 +69,4 @@ class Plan:
     warnings: tuple[str, ...] = ()
     varying: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
+    set_axes: tuple[str, ...] = ()

@@ -81,6 +81,12 @@ class _Reader:
         for override in self.overrides.values():
             if not override.is_matrix:
                 self._set(override.axis, override.node, override.mark)
+        # Once more over the rest: a matrix axis may hold a whole section with this key in it.
+        self.sections.final = tuple(
+            (axis, self.sections.base[axis])
+            for axis, override in self.overrides.items()
+            if not override.is_matrix and axis in self.sections.base
+        )
 
     def _set_base(self, found: list[Named]) -> None:
         for named in found:

@@ -37,6 +37,7 @@ class Sections:
     Attributes:
         base: what holds where nothing else is said; only what the file sets, flat.
         dimensions: the factors of the product.
+        final: single values given by ``--set``, which lie over everything else.
         rules: of ``when``.
         excludes: of ``exclude``.
         extras: of ``cells``: each row and its place.
@@ -48,6 +49,7 @@ class Sections:
 
     base: dict[str, Any] = field(default_factory=dict)
     dimensions: list[Dimension] = field(default_factory=list)
+    final: Row = ()
     rules: list[Rule] = field(default_factory=list)
     excludes: list[Condition] = field(default_factory=list)
     extras: list[tuple[Row, Mark]] = field(default_factory=list)
@@ -59,10 +61,14 @@ class Sections:
     @property
     def names(self) -> dict[str, None]:
         """Every axis that the file sets anywhere, in its order."""
+        return self.set_axes | dict.fromkeys(self.base)
+
+    @property
+    def set_axes(self) -> dict[str, None]:
+        """Every axis that the matrix, a zip group or an extra cell sets, in their order."""
         found = dict.fromkeys(name for dimension in self.dimensions for name in dimension.axes)
         for row, _ in self.extras:
             found.update(dict.fromkeys(name for name, _ in row))
-        found.update(dict.fromkeys(self.base))
         return found
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from orchestrator.spec.command import cell_overrides
+from orchestrator.spec.load import parse_plan
 from worker.__main__ import parse
 
 SWEEP = """\
@@ -101,6 +103,13 @@ def test_plan_command_of_a_job_plans_that_job_alone(sweep: Path) -> None:
         if (program, command) == ("orch", "sweep"):
             alone = json.loads(orch("plan", *words, "--json", cwd=sweep.parent).stdout)
             assert [only["cell"] for only in alone["jobs"]] == [job["cell"]]
+
+
+def test_plan_command_sets_a_whole_deepspeed_section_by_its_leaves(tmp_path: Path) -> None:
+    made = parse_plan("name: s\nds: {a: {d: 3}}\nmatrix: {ds.a: [{b: 1, c: [5]}, {b: 2, c: [5]}, null]}")
+    for cell in made.cells:
+        alone = parse_plan(made.source, overrides=cell_overrides(made, cell))
+        assert [only.key for only in alone.cells] == [cell.key]
 
 
 def test_plan_command_of_an_example_job_is_understood_by_the_worker(sweep: Path) -> None:

@@ -346,6 +346,11 @@ def test_set_of_a_list_multiplies_cells_without_a_matrix() -> None:
     assert rows == [(1, 3), (1, 4), (2, 3), (2, 4)]
 
 
+def test_set_of_a_key_lies_over_a_matrix_of_sections() -> None:
+    made = plan("matrix: {ds.a: [{b: 1, c: 1}, {b: 2, c: 2}]}", overrides=["ds.a.b=9"])
+    assert [dict(cell.ds) for cell in made.cells] == [{"a": {"b": 9, "c": 1}}, {"a": {"b": 9, "c": 2}}]
+
+
 def test_set_repeats() -> None:
     made = plan("repeats: 2", overrides=["repeats=5"])
     assert (made.repeats, len(made.jobs)) == (5, 5)
