@@ -58,15 +58,11 @@ def upgrade(db: str, no_backup: bool) -> None:
 @click.option("--without-samples", is_flag=True, help="Leave memory_sample out.")
 def export(target: str, sweeps: tuple[str, ...], db: str, without_samples: bool) -> None:
     """Copy SWEEPS (default: all) into TARGET, a file or a URL; made if it is not there, else merged into."""
-    from orchestrator.errors import OrchError
     from orchestrator.store import open_store
-    from orchestrator.store.transfer import transfer
-    from orchestrator.store.url import resolve_url
+    from orchestrator.store.importing import copy_into
 
-    if resolve_url(target).text == resolve_url(db).text:
-        raise OrchError("that is the database itself", target)
-    with open_store(db, readonly=True) as source, open_store(target, create=True) as into:
-        done = transfer(source, into, sweeps, samples=not without_samples)
+    with open_store(db, readonly=True) as source:
+        done = copy_into(source, target, sweeps, samples=not without_samples)
     click.echo(done.told())
 
 
@@ -85,11 +81,9 @@ def import_(
 
     Rows that are there already are left alone. A sweep whose name another sweep has gets a new one.
     """
-    from orchestrator.store import open_store
     from orchestrator.store.importing import import_into
 
-    with open_store(db, create=True) as target:
-        done = import_into(target, source, sweeps, samples=not without_samples, name=name, known=known)
+    done = import_into(db, source, sweeps, samples=not without_samples, name=name, known=known)
     click.echo(done.told())
 
 

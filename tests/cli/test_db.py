@@ -81,6 +81,18 @@ def test_export_import_and_delete(database: str, tmp_path: Path) -> None:
     assert _orch("db", "export", database, "--db", database).exit_code == 2
 
 
+def test_nothing_is_made_where_the_source_is_wrong(database: str, tmp_path: Path) -> None:
+    target = tmp_path / "target.db"
+    for args, status in (
+        (["db", "export", str(target), "nope", "--db", database], 2),
+        (["db", "import", str(tmp_path / "none.db"), "--db", str(target)], 3),
+        (["db", "import", database, "nope", "--db", str(target)], 2),
+        (["db", "import", database, "--name", "x", "--db", str(target)], 2),
+    ):
+        assert _orch(*args).exit_code == status
+        assert not target.exists()
+
+
 def test_delete_asks_first(database: str) -> None:
     done = _orch("db", "delete", "small", "--db", database, stdin="n\n")
     assert done.exit_code != 0

@@ -129,11 +129,11 @@ def test_transfer_of_an_unknown_sweep_is_refused(sqlite_store: Store, other: Sto
 def test_example_log_becomes_a_sweep_with_its_trial_table(store: Store, tmp_path: Path) -> None:
     log = tmp_path / "offload_states.log"
     log.write_text("0,0,9.5,3.28\n1,1,6.35,2.43\nTrue,True,6.25,2.5\n")
-    done = import_into(store, str(log), known=["hidden_dim=32768", "dtype=bfloat16"])
+    done = import_into(store.url, str(log), known=["hidden_dim=32768", "dtype=bfloat16"])
     assert (done.sweeps, done.jobs) == (["offload_states"], 3)
     with log.open("a") as file:
         file.write("1,0,6.67,2.4\n")
-    assert import_into(store, str(log), known=["hidden_dim=32768", "dtype=bfloat16"]).jobs == 1
+    assert import_into(store.url, str(log), known=["hidden_dim=32768", "dtype=bfloat16"]).jobs == 1
     rows = store.sql(
         "SELECT trial, hidden_dim, pin0_nb0_offload_s, pin1_nb1_load_s, pin1_nb0_offload_s FROM example_table"
         " ORDER BY trial"
@@ -147,7 +147,7 @@ def test_bad_example_log_names_the_line(sqlite_store: Store, tmp_path: Path, tex
     log = tmp_path / "offload_states.log"
     log.write_text(f"{text}\n")
     with pytest.raises(OrchError, match=r"offload_states\.log") as caught:
-        import_into(sqlite_store, str(log))
+        import_into(sqlite_store.url, str(log))
     assert caught.value.exit_status == 2
     assert sqlite_store.sweep_names() == []
 
