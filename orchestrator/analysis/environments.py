@@ -24,7 +24,12 @@ class EnvironmentDifference:
 
 
 def environment_differences(a: DataFrame, b: DataFrame) -> tuple[EnvironmentDifference, ...]:
-    """Properties whose set of values differs between two frames of ``environment`` rows."""
+    """Properties whose set of values differs between two frames of ``environment`` rows.
+
+    A side on which nothing ran differs in nothing.
+    """
+    if a.empty or b.empty:
+        return ()
     left, right = _properties(a), _properties(b)
     names = [*left, *(name for name in right if name not in left)]
     return tuple(
