@@ -14,7 +14,7 @@ import pytest
 from orchestrator.analysis.compare import CompareOptions, Comparison, compare
 from orchestrator.analysis.sides import parse_side, read_only, read_side
 from orchestrator.analysis.verdicts import Verdict
-from orchestrator.errors import SpecError
+from orchestrator.errors import OrchError, SpecError
 from orchestrator.render.comparison import render_comparison
 from tests.stats.databases import Database
 from tests.stats.golden_files import assert_golden
@@ -229,5 +229,5 @@ def test_an_unknown_sweep_is_an_error_that_lists_the_sweeps(tmp_path: Path) -> N
     database = Database(path)
     database.sweep("nightly")
     database.close()
-    with pytest.raises(SpecError, match=r"no sweep 'x'.*nightly"):
+    with pytest.raises(OrchError, match=r"no sweep 'x'.*nightly"):
         read_side(parse_side(f"{path}#x", "default.db"), read_only)
