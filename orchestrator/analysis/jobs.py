@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from orchestrator.analysis.conditions import parse_conditions
 from orchestrator.spec.axes import AXES, AXIS_BY_NAME
 from orchestrator.store import queries_report as queries
+from orchestrator.store.rows import SweepRow
 
 Value = bool | int | float | str | None
 
@@ -104,7 +105,7 @@ class Job:
 class JobSet:
     """The jobs that a report is about, with what else it needs to know of the sweep."""
 
-    sweep: queries.SweepRef
+    sweep: SweepRow
     jobs: tuple[Job, ...]
     axes: tuple[str, ...]
     """Every axis, dotted ``ds.`` and ``env.`` names included."""
@@ -133,9 +134,9 @@ def load_jobs(store: queries.Reads, sweep_name: str | None, where: Sequence[str]
     """Every job of the sweep (None = the latest) for which all conditions hold.
 
     Raises:
-        SpecError: no such sweep, or a condition that cannot be read.
+        OrchError: no such sweep, or a condition that cannot be read.
     """
-    sweep = queries.find_sweep(store, sweep_name)
+    sweep = store.sweep(sweep_name)
     rows = queries.job_rows(store, sweep.sweep_id)
     records = rows.dicts()
     dotted = _open_nested(records)

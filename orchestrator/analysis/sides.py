@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.analysis.compare import Side
 from orchestrator.errors import SpecError
 from orchestrator.store import queries_stats
-from orchestrator.store.queries_report import Reads, find_sweep
+from orchestrator.store.queries_report import Reads
 
 Opener = Callable[[str], AbstractContextManager[Reads]]
 
@@ -49,7 +49,7 @@ def read_side(name: SideName, open_database: Opener) -> Side:
         DatabaseError: it cannot be read.
     """
     with open_database(name.database) as store:
-        sweep = find_sweep(store, name.sweep)
+        sweep = store.sweep(name.sweep)
         shown = name.text if name.sweep else f"{name.text.rstrip('#')}#{sweep.name}"
         return Side(
             shown,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from orchestrator.store import queries_status as queries
-from orchestrator.store.queries_report import Reads, SweepRef, Value, find_sweep, sweep_names
+from orchestrator.store.queries_report import Reads, Value
+from orchestrator.store.rows import SweepRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Trouble:
 class Standing:
     """A sweep's state at one moment."""
 
-    sweep: SweepRef
+    sweep: SweepRow
     counts: Mapping[str, int]
     running: tuple[Running, ...]
     troubles: tuple[Trouble, ...]
@@ -53,14 +54,14 @@ def standing(store: Reads, sweep_name: str | None, now: datetime | None = None) 
     """Where the sweep (None = the one that was run last) stands.
 
     Raises:
-        SpecError: there is no such sweep.
+        OrchError: there is no such sweep.
     """
-    sweep = find_sweep(store, sweep_name)
+    sweep = store.sweep(sweep_name)
     moment = now or datetime.now(UTC)
     counts = queries.status_counts(store, sweep.sweep_id)
     running = queries.running_attempts(store, sweep.sweep_id) if counts.get("running") else []
     troubles = queries.troubled_jobs(store, sweep.sweep_id)
-    others = tuple(name for name in sweep_names(store) if name != sweep.name)
+    others = tuple(name for name in store.sweep_names() if name != sweep.name)
     return Standing(
         sweep,
         counts,

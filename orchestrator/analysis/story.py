@@ -40,9 +40,9 @@ def story(store: Reads, text: str) -> Story:
     """The story of the job that ``text`` names.
 
     Raises:
-        SpecError: no job, or more than one, is meant.
+        OrchError: no job, or more than one, is meant.
     """
-    job_id = queries.find_job_id(store, text)
+    job_id = store.find_job(text).job_id
     row, dotted = with_dotted(queries.job_summary(store, job_id))
     job = Job(row)
     on_cpu = _ran_on_cpu(store, row.get("environment_id"))

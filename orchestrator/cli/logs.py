@@ -30,7 +30,7 @@ def command(job: str, db: str, rank: int | None, attempt: int | None, tail: int 
     from orchestrator.store import queries_status as queries
 
     with open_store(db, readonly=True) as store:
-        job_id = queries.find_job_id(store, job)
+        job_id = store.find_job(job).job_id
         chosen = logfiles.choose_attempt(queries.attempts(store, job_id), attempt, job)
         logs = logfiles.log_files(chosen, rank)
         write_logs(logs, sys.stdout.buffer, tail=tail)

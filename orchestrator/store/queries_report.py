@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from orchestrator.errors import SpecError
 from orchestrator.spec.axes import AXES, AxisType
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from orchestrator.store.rows import JobRow, SweepRow
 
 Value = bool | int | float | str | None
 Parameter = int | float | str | bool | None
@@ -35,6 +36,18 @@ class Reads(Protocol):
         """What ``work`` makes of a connection in a transaction that only reads."""
         ...
 
+    def sweep(self, name: str | None = None) -> SweepRow:
+        """The sweep of that name; None = the one that was run last."""
+        ...
+
+    def sweep_names(self) -> list[str]:
+        """Every sweep's name, the one that was run last first."""
+        ...
+
+    def find_job(self, text: str) -> JobRow:
+        """The job that an id, the start of a uid, ``CELL6`` or ``CELL6/REPEAT`` means."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -46,18 +59,6 @@ class Rows:
     def dicts(self) -> list[dict[str, Value]]:
         """Each row by column name."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.values]
-
-
-@dataclass(frozen=True, slots=True)
-class SweepRef:
-    """Which sweep is meant."""
-
-    sweep_id: int
-    name: str
-    created_at: str
-    updated_at: str
-    cancel_requested: bool
-    owner: str | None
 
 
 def fetch(store: Reads, query: str, **parameters: Parameter) -> Rows:
@@ -88,43 +89,6 @@ def _with_booleans(columns: Sequence[str], rows: list[tuple[Value, ...]]) -> lis
                 changed[place] = bool(changed[place])
         fixed.append(tuple(changed))
     return fixed
-
-
-_SWEEPS = """
-SELECT sweep_id, name, created_at, updated_at, cancel_requested, owner FROM sweep
-ORDER BY updated_at DESC, sweep_id DESC
-"""
-
-
-def find_sweep(store: Reads, name: str | None) -> SweepRef:
-    """The sweep of that name; None = the one that was run last.
-
-    Raises:
-        SpecError: there is none, with the names there are.
-    """
-    sweeps = [
-        SweepRef(
-            int(str(s["sweep_id"])),
-            str(s["name"]),
-            str(s["created_at"]),
-            str(s["updated_at"]),
-            bool(s["cancel_requested"]),
-            None if s["owner"] is None else str(s["owner"]),
-        )
-        for s in fetch(store, _SWEEPS).dicts()
-    ]
-    if not sweeps:
-        raise SpecError("the database holds no sweep yet", "", "run one: orch sweep SPEC")
-    for sweep in sweeps:
-        if name is None or sweep.name == name:
-            return sweep
-    known = ", ".join(sweep.name for sweep in sweeps[:10])
-    raise SpecError(f"there is no sweep '{name}' in this database", "", f"there are: {known}")
-
-
-def sweep_names(store: Reads) -> list[str]:
-    """Every sweep, the one that was run last first."""
-    return [str(sweep["name"]) for sweep in fetch(store, _SWEEPS).dicts()]
 
 
 _JOBS = "SELECT * FROM job_summary WHERE sweep_id = :sweep_id ORDER BY position, job_id"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from orchestrator.errors import SpecError
 from orchestrator.store.queries_report import Reads, Value, fetch
 
 _COUNTS = """
@@ -43,44 +42,6 @@ ORDER BY CASE WHEN j.status = 'skipped' THEN 1 ELSE 0 END, a.ended_at DESC, j.po
 def troubled_jobs(store: Reads, sweep_id: int, most: int = 20) -> list[dict[str, Value]]:
     """Jobs that gave no result, the latest failures first, skipped ones last."""
     return fetch(store, _TROUBLE, sweep_id=sweep_id, most=most).dicts()
-
-
-_BY_NAME = """
-SELECT j.job_id, j.cell, j.repeat, j.uid, s.name AS sweep, s.updated_at FROM job j
-JOIN sweep s ON s.sweep_id = j.sweep_id
-WHERE (j.uid LIKE :uid ESCAPE '!' OR j.cell LIKE :cell ESCAPE '!')
-ORDER BY s.updated_at DESC, j.sweep_id DESC, j.repeat, j.job_id
-"""
-
-
-def find_job_id(store: Reads, text: str) -> int:
-    """The job meant by a job id, the start of a uid, ``CELL6`` or ``CELL6/REPEAT``.
-
-    The sweep that was run last is looked in first; without a repeat the first one is meant.
-
-    Raises:
-        SpecError: no job or, within one sweep, more than one cell is meant.
-    """
-    if text.isascii() and text.isdigit() and int(text) < 2**31:
-        found = fetch(store, "SELECT job_id FROM job WHERE job_id = :job_id", job_id=int(text)).values
-        if found:
-            return int(text)
-    name, _, repeat = text.partition("/")
-    escaped = name.removeprefix("v1:").replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    rows = fetch(store, _BY_NAME, uid=f"{escaped}%", cell=f"v1:{escaped}%").dicts() if escaped else []
-    if repeat:
-        rows = [row for row in rows if str(row["repeat"]) == repeat]
-    if not rows:
-        raise SpecError(
-            f"there is no job '{text}' in this database",
-            "",
-            "a job is named by its id, the start of its uid, CELL or CELL/REPEAT",
-        )
-    rows = [row for row in rows if row["sweep"] == rows[0]["sweep"]]
-    if len({row["cell"] for row in rows}) > 1:
-        some = ", ".join(f"{str(row['cell'])[3:9]}/{row['repeat']}" for row in rows[:6])
-        raise SpecError(f"'{text}' means {len(rows)} jobs", "", f"name one of them: {some}")
-    return int(str(rows[0]["job_id"]))
 
 
 _JOB = "SELECT * FROM job_summary WHERE job_id = :job_id"
