@@ -476,6 +476,10 @@ class Attempt:
         states = [state for group in self.groups for state in group.states.values()]
         return [state.pid for state in states if state.pid is not None]
 
+    def ports(self) -> list[int]:
+        """The ports that were leased for it."""
+        return [group.port for group in self.groups if group.port and group.launched_at is not None]
+
     def verdict(self) -> tuple[Verdict, bool]:
         """The verdict, and whether the job is worth another attempt."""
         verdict = judge(self.facts())

@@ -25,9 +25,11 @@ from orchestrator.launch.processes import (
     stat_of,
     working_directory,
 )
+from orchestrator.spec.jobfile import load_job
 
 _SHARED_MEMORY = Path("/dev/shm")
 _PID_IN_NAME = re.compile(r"^torch_(\d+)_")
+_PORT_IN_NAME = re.compile(r"^deepspeed_allreduce_buffer_.*_(\d+)_\d+$")
 _GRACE_S = 1.0
 _LIMIT_S = 10.0
 
@@ -93,7 +95,7 @@ def sweep(runs_root: Path, run_dirs: Sequence[Path] = ()) -> list[int]:
         if time.monotonic() > deadline:
             break
         time.sleep(0.02)
-    remove_shared_memory(ended)
+    remove_shared_memory(ended, _ports_of(folders))
     for folder in folders:
         with contextlib.suppress(OSError):
             (folder / OWNER_FILE).unlink()
@@ -110,16 +112,32 @@ def abandoned(runs_root: Path) -> list[Path]:
     return found
 
 
-def remove_shared_memory(pids: Iterable[int]) -> list[Path]:
-    """Remove what these dead processes have left in ``/dev/shm``; the files removed."""
-    wanted = set(pids)
+def remove_shared_memory(pids: Iterable[int], ports: Iterable[int] = ()) -> list[Path]:
+    """Remove what these dead processes have left in ``/dev/shm``; the files removed.
+
+    torch names its files by process, DeepSpeed's CPU op by the rendezvous port, which was leased.
+    """
+    dead, leased = set(pids), set(ports)
     removed = []
     with contextlib.suppress(OSError):
         for name in os.listdir(_SHARED_MEMORY):
-            match = _PID_IN_NAME.match(name)
-            if match and int(match[1]) in wanted and not _is_running(int(match[1])):
+            by_pid, by_port = _PID_IN_NAME.match(name), _PORT_IN_NAME.match(name)
+            is_ours = (by_pid and int(by_pid[1]) in dead and not _is_running(int(by_pid[1]))) or (
+                by_port and int(by_port[1]) in leased
+            )
+            if is_ours:
                 path = _SHARED_MEMORY / name
                 with contextlib.suppress(OSError):
                     path.unlink()
                     removed.append(path)
     return removed
+
+
+def _ports_of(folders: Iterable[Path]) -> list[int]:
+    """The ports that the attempts of these run directories had leased."""
+    ports = []
+    for folder in folders:
+        for path in (folder / "job.json", *folder.glob("neighbour*/job.json")):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                ports.append(load_job(path).port)
+    return ports

@@ -155,7 +155,7 @@ class Supervisor:
         for number in self._watches.pop(attempt.uid, []):
             if self._folders is not None:
                 self._folders.remove(number)
-        cleanup.remove_shared_memory(attempt.all_pids())
+        cleanup.remove_shared_memory(attempt.all_pids(), attempt.ports())
         ending, retry = attempt.ending()
         for text in attempt.leftovers:
             self.emit(Notice(f"attempt {attempt.uid[:8]}: {text}"))
