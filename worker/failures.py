@@ -46,6 +46,8 @@ _UNSUPPORTED = (
     "does not support offload",
     "not currently supported",
     "is not available for",
+    "unrecognized key",
+    "unrecognized config option",
 )
 _HOST_MEMORY = ("can't allocate memory", "enforce fail at alloc_cpu", "cudahostalloc")
 _PORT = ("eaddrinuse", "address already in use")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,8 +165,10 @@ def test_rank_neighbour_runs_until_the_stop_file_and_records_no_figures(tmp_path
     job = replace(ranks.job_of(tmp_path, 1, {}, ranks.SMALL_BUCKET), role="neighbour")
     processes = ranks.start(job)
     spool = tmp_path / "spool" / "rank0.jsonl"
-    while processes[0].poll() is None and not (spool.exists() and "timed_from" in spool.read_text()):
-        pass
+    while not (spool.exists() and "timed_from" in spool.read_text()):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            processes[0].wait(0.05)
+            break
     (tmp_path / "stop").touch()
     outcome = ranks.finish(job, processes)
     assert outcome.exit_statuses == [0], outcome.logs
