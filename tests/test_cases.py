@@ -25,7 +25,7 @@ def written_tests() -> dict[str, set[str]]:
         path.relative_to(TESTS).as_posix(): set(
             re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
         )
-        for path in TESTS.rglob("test_*.py")
+        for path in TESTS.rglob("*.py")
     }
 
 
