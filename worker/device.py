@@ -55,6 +55,17 @@ class Device:
         """Bytes of live tensors; on a CPU the process' resident memory, as DeepSpeed counts it."""
         return int(torch.cuda.memory_allocated(self.index)) if self.is_cuda else rss_bytes()
 
+    def requested_bytes(self) -> int | None:
+        """Bytes of live tensors as asked for; None on a CPU or where torch does not tell.
+
+        ``memory_allocated`` counts blocks: a remainder of up to 1 MiB of a fresh segment stays with its
+        block (``should_split`` in torch's CUDACachingAllocator), so it exceeds this by as much a tensor.
+        """
+        if not self.is_cuda:
+            return None
+        stats = torch.cuda.memory_stats(self.index)
+        return int(stats["requested_bytes.all.current"]) if "requested_bytes.all.current" in stats else None
+
     def reserved_bytes(self) -> int | None:
         """Bytes that the caching allocator holds; None on a CPU."""
         return int(torch.cuda.memory_reserved(self.index)) if self.is_cuda else None

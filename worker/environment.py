@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from orchestrator import __version__
 from worker.device import Device
 from worker.numa import node_count
 
@@ -31,13 +32,15 @@ _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASS|PASSWORD|CREDENTIAL|AUTH)", re.IGN
 _URL_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
 # They differ from job to job on one and the same stack.
 _PER_JOB = {"CUDA_VISIBLE_DEVICES", "TORCH_EXTENSIONS_DIR", "SLURM_JOB_ID"}
+# A container image's conditions on drivers: long, and no process reads them after its start.
+_NOISE = {"NVIDIA_REQUIRE_CUDA", "NVIDIA_PRODUCT_NAME", "NVIDIA_DRIVER_CAPABILITIES"}
 
 
 def variables(environ: Mapping[str, str], cell_env: Mapping[str, str]) -> dict[str, str]:
     """The environment variables worth keeping: allowed names and the cell's own, secrets masked."""
     kept = {}
     for name, value in sorted(environ.items()):
-        if name in _PER_JOB or not (_ALLOWED.match(name) or name in cell_env):
+        if name in _PER_JOB | _NOISE or not (_ALLOWED.match(name) or name in cell_env):
             continue
         kept[name] = "***" if _SECRET.search(name) else _URL_PASSWORD.sub(r"\1***@", value)
     return kept
@@ -65,7 +68,7 @@ def describe(device: Device, cell_env: Mapping[str, str]) -> dict[str, object]:
         "cuda": torch.version.cuda,
         "nccl": _nccl_version() if device.is_cuda else None,
         "deepspeed": _version("deepspeed"),
-        "orch": _version("offload-orch"),
+        "orch": __version__,
         "accelerator": device.type,
         "cpu_name": _cpu_name(),
         "cpu_count": os.cpu_count(),

@@ -12,7 +12,13 @@ PHASES = ("before_step", "after_step", "offloaded", "dwell", "reloaded")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Memory at one instant, as the columns of ``memory_sample``; ``pinning_s`` is cumulative."""
+    """Memory at one instant, as the columns of ``memory_sample``, and two figures that are none:
+
+    Attributes:
+        pinning_s: spent pinning host memory since the process began.
+        requested_bytes: bytes of live tensors as they were asked for, without the allocator's rounding;
+            None where torch does not tell.
+    """
 
     allocated_bytes: int
     reserved_bytes: int | None
@@ -22,11 +28,12 @@ class Sample:
     rss_bytes: int
     cgroup_bytes: int | None
     pinning_s: float | None
+    requested_bytes: int | None
 
     def columns(self) -> dict[str, int | float | None]:
         """The columns of ``memory_sample``."""
         columns = asdict(self)
-        del columns["pinning_s"]
+        del columns["pinning_s"], columns["requested_bytes"]
         return columns
 
 
@@ -50,4 +57,5 @@ class Sampler:
             rss_bytes=rss_bytes(),
             cgroup_bytes=cgroup_bytes(self._cgroup_file),
             pinning_s=pinning_s,
+            requested_bytes=self._device.requested_bytes(),
         )
