@@ -12,10 +12,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.launch.node import NodeResult, combine, read_results
+from orchestrator.launch.order import LaunchOrder
 from orchestrator.launch.paths import AttemptPaths
 from orchestrator.spec.load import parse_plan
 from orchestrator.store import Store, open_store
@@ -53,7 +55,7 @@ def begin(store: Store, folder: Path, owner: str) -> tuple[JobRow, AttemptRow]:
     return job, attempt
 
 
-def order_for(bench: Bench, store: Store, worker: str, **fields: object):  # type: ignore[no-untyped-def]
+def order_for(bench: Bench, store: Store, worker: str, **fields: Any) -> LaunchOrder:
     """An order that is finished in the database."""
     job, attempt = begin(store, bench.folder, bench.client.owner)
     return replace(

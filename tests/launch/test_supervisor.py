@@ -74,7 +74,7 @@ def test_b7_rank_finds_the_environment_it_was_given(
     assert bench.run(replace(order, ranks=placed)).verdict.status == "ok"
     found = json.loads((Path(order.run_dir) / "found1.json").read_text())
     env = found["env"]
-    assert env["CUDA_VISIBLE_DEVICES"] == "GPU-bbb,GPU-aaa"
+    assert env["CUDA_VISIBLE_DEVICES"] == "3,2"
     assert env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert (env["RANK"], env["LOCAL_RANK"], env["WORLD_SIZE"]) == ("1", "1", "2")
     assert env["MASTER_PORT"] == str(started(bench, order.attempt_uid).port)

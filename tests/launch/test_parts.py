@@ -1,0 +1,122 @@
+"""The small parts: orders, job files, logs, spools, paths, environments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.launch import commands
+from orchestrator.launch.environment import (
+    PinBackendUnsupported,
+    allocator_settings,
+    is_applied_after_fork,
+    server_environment,
+)
+from orchestrator.launch.logs import CappedLog
+from orchestrator.launch.order import LaunchOrder, RankPlacement, order_from_json
+from orchestrator.launch.paths import runs_root
+from orchestrator.launch.spool import SpoolTail
+from orchestrator.spec.jobfile import JobFile, load_job
+
+placements = st.lists(
+    st.builds(RankPlacement, st.integers(0, 99), st.integers(0, 7), st.none() | st.integers(0, 7)), max_size=4
+).map(tuple)
+
+
+@given(placements, placements, st.none() | st.integers(1, 65535), st.booleans())
+def test_order_survives_json(
+    ranks: tuple[RankPlacement, ...], beside: tuple[RankPlacement, ...], port: int | None, finish: bool
+) -> None:
+    order = LaunchOrder(
+        "uid", 1, 2, "s", {"a": None, "b": 1.5}, "/run", ranks, 4, "cpu", None, port=port, finish=finish,
+        neighbours=(beside,),
+    )  # fmt: skip
+    assert order_from_json(json.loads(json.dumps(order.to_json()))) == order
+
+
+def test_job_file_survives_the_disk(tmp_path: Path) -> None:
+    job = JobFile(
+        "uid", 1, 2, "s", {"pin_memory": True, "seq_len": None}, {"a": {"b": 1}}, {"X": "y"}, 2, 1, 0, 2,
+        "127.0.0.1", 20001, "cpu", "fork", False, None, "/run", "/run/spool", 600.0,
+        (RankPlacement(0, 0), RankPlacement(1, 1)),
+    )  # fmt: skip
+    job.write(tmp_path / "job.json")
+    assert load_job(tmp_path / "job.json") == job
+    assert (tmp_path / "job.json").stat().st_mode & 0o777 == 0o600
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20))
+def test_capped_log_keeps_head_and_tail(tmp_path_factory: pytest.TempPathFactory, parts: list[bytes]) -> None:
+    path = tmp_path_factory.mktemp("log") / "log"
+    log = CappedLog(path, head_bytes=30, tail_bytes=20)
+    for part in parts:
+        log.write(part)
+    log.close()
+    written, whole = path.read_bytes(), b"".join(parts)
+    assert written.startswith(whole[:30])
+    if written != whole:
+        assert b"the log was capped" in written
+        assert written.endswith(whole[-20:])
+
+
+@given(st.integers(0, 400))
+def test_spool_tail_takes_complete_lines_only(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    lines = [
+        {"kind": "start", "rank": 0}, {"kind": "timed_from", "at": "a"}, {"kind": "iteration", "iteration": 0},
+        {"kind": "sample"}, {"kind": "timed_to", "at": "b", "loop_s": 1.0}, {"kind": "final", "rank": 0},
+    ]  # fmt: skip
+    data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    path = tmp_path_factory.mktemp("spool") / "rank0.jsonl"
+    path.write_bytes(data[:cut])
+    tail = SpoolTail(path, 0)
+    tail.read()
+    assert tail.final == (cut >= len(data))
+    with path.open("ab") as stream:
+        stream.write(data[cut:])
+    tail.read()
+    assert (tail.final, tail.iterations, tail.loop_s) == (True, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("sqlite:///orch.db", "/here/orch.db.runs"),
+        ("sqlite:////data/x.db", "/data/x.db.runs"),
+        ("x.db", "/here/x.db.runs"),
+        ("postgresql://u@h/d", "/here/orch-runs"),
+    ],
+)
+def test_runs_root(url: str, where: str) -> None:
+    assert runs_root(url, Path("/here")) == Path(where)
+
+
+def test_allocator_settings_of_every_pin_backend() -> None:
+    assert allocator_settings("default") is None
+    assert allocator_settings(None) is None
+    assert allocator_settings("host_register") == (
+        "pinned_use_cuda_host_register:True,pinned_num_register_threads:16"
+    )
+    assert "pinned_max_round_threshold_mb" in (allocator_settings("exact") or "")
+    with pytest.raises(PinBackendUnsupported):
+        allocator_settings("host_register:many")
+
+
+def test_only_what_nothing_reads_early_shares_a_server() -> None:
+    assert is_applied_after_fork("NCCL_DEBUG")
+    assert not is_applied_after_fork("TORCH_EXTENSIONS_DIR")
+    plain = server_environment("cpu", {})
+    assert server_environment("cpu", {"NCCL_DEBUG": "INFO"}) == plain
+    assert server_environment("cpu", {"OMP_WAIT_POLICY": "PASSIVE"}) != plain
+
+
+def test_deepspeed_command_names_devices_by_index_and_ranks_follow_its_sorting() -> None:
+    ranks = (RankPlacement(0, 0, 3, "GPU-d"), RankPlacement(1, 1, 1, "GPU-b"))
+    order = LaunchOrder("u", 1, 1, "s", {}, "/run", ranks, 2, "cuda", None, launcher="deepspeed")
+    command = commands.deepspeed_command(order, ranks, 20001, Path("/run/job.json"))
+    assert "--include=localhost:1,3" in command
+    assert not any(part.startswith("--num_gpus") for part in command)
+    assert [place.device_uuid for place in commands.deepspeed_order(ranks)] == ["GPU-b", "GPU-d"]
