@@ -70,11 +70,9 @@ def write_example(report: Report, style: Style, out: IO[Any]) -> None:
         columns, rows = example_rows(tables)
         render_rows(columns, rows, format=style.format, out=out)
         return
-    _say(
-        [*caption_lines(report), "seconds, offload / load: medians of each trial's warm iterations"],
-        style,
-        out,
-    )
+    flagged = any(job.flags() for job in report.jobs.measured)
+    reading = "seconds, offload / load: medians of each trial's warm iterations" + "; ! = flagged" * flagged
+    _say([*caption_lines(report), reading], style, out)
     for table in tables:
         names = ["trial", *(f"pin_memory={int(pin)} non_blocking={int(nb)}" for pin, nb in FOUR_SETTINGS)]
         title = ", ".join(axis_text(name, value) for name, value in table.axes) or None
