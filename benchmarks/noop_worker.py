@@ -23,15 +23,36 @@ def records(job: dict[str, object], rank: int) -> list[dict[str, object]]:
     count = int(parameters.get("iteration") or 1)
     warmup = int(parameters.get("warmup") or 0)
     lines: list[dict[str, object]] = [
-        {"kind": "start", "v": 1, "attempt_uid": job["attempt_uid"], "rank": rank, "pid": os.getpid(),
-         "host": socket.gethostname(), "device_uuid": None, "launch_mode": job["launch_mode"],
-         "ranks": job["world_size"]},
+        {
+            "kind": "start",
+            "v": 1,
+            "attempt_uid": job["attempt_uid"],
+            "rank": rank,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "device_uuid": None,
+            "launch_mode": job["launch_mode"],
+            "ranks": job["world_size"],
+        },
         {"kind": "timed_from", "at": _now()},
     ]
     lines += [
-        {"kind": "iteration", "rank": rank, "iteration": i, "is_warmup": i < warmup, "is_cold": i == 0,
-         "is_instrumented": False, "step_s": 0.0, "offload_s": 0.0, "reload_s": 0.0, "freed_bytes": 0,
-         "predicted_freed_bytes": 0, "copied_bytes": 0, "states_intact": True, "devices_ok": True}
+        {
+            "kind": "iteration",
+            "rank": rank,
+            "iteration": i,
+            "is_warmup": i < warmup,
+            "is_cold": i == 0,
+            "is_instrumented": False,
+            "step_s": 0.0,
+            "offload_s": 0.0,
+            "reload_s": 0.0,
+            "freed_bytes": 0,
+            "predicted_freed_bytes": 0,
+            "copied_bytes": 0,
+            "states_intact": True,
+            "devices_ok": True,
+        }
         for i in range(count)
     ]
     lines += [

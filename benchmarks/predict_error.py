@@ -1,6 +1,6 @@
 """How well are the largest measured sizes foretold from the smaller ones?
 
-    python -m benchmarks.predict_error DATABASE...
+python -m benchmarks.predict_error DATABASE...
 """
 
 from __future__ import annotations

@@ -19,9 +19,7 @@ def cell_labels(jobs: DataFrame, cells: Sequence[str]) -> dict[str, str]:
     names = [axis.name for axis in AXES] + ["ds", "env"]
     varying = [name for name in names if name in first and first[name].nunique(dropna=False) > 1]
     return {
-        str(cell): " ".join(
-            f"{name}={axis_text(row[name])}" for name in varying if not pd.isna(row[name])
-        )
+        str(cell): " ".join(f"{name}={axis_text(row[name])}" for name in varying if not pd.isna(row[name]))
         for cell, row in first.iterrows()
     }
 

@@ -58,8 +58,10 @@ def adjusted_p(units: Sequence[Unit], *, seed: int, deals: int = DEALS) -> Table
         if shape not in splits:
             splits[shape] = _splits(*shape, rng=rng, deals=deals)
         table = np.array(
-            [_statistic(row[splits[shape]], unit.size_a, prior)
-             for row, prior in zip(unit.logs, priors[place], strict=True)]
+            [
+                _statistic(row[splits[shape]], unit.size_a, prior)
+                for row, prior in zip(unit.logs, priors[place], strict=True)
+            ]
         )
         observed.append(table[:, 0])
         # The same deal for all metrics of a job: their dependence is kept.

@@ -15,9 +15,7 @@ class Share(click.ParamType[float]):
 
     name = "PCT"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """0.05 for ``5%``."""
         if isinstance(value, float):
             return value
@@ -34,10 +32,20 @@ class Share(click.ParamType[float]):
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @db_option
-@click.option("--metric", default="offload_s_median,reload_s_median", show_default=True, metavar="NAME,…",
-              help="Columns of job_summary to compare.")
-@click.option("--margin", type=Share(), default="5%", show_default=True,
-              help="A change that is surely within this is the same.")
+@click.option(
+    "--metric",
+    default="offload_s_median,reload_s_median",
+    show_default=True,
+    metavar="NAME,…",
+    help="Columns of job_summary to compare.",
+)
+@click.option(
+    "--margin",
+    type=Share(),
+    default="5%",
+    show_default=True,
+    help="A change that is surely within this is the same.",
+)
 @click.option("--fail-if-worse", type=Share(), help="Exit 1 if a cell is worse by more than this.")
 @click.option("--include-flagged", is_flag=True, help="Take jobs whose figures carry a flag, too.")
 @click.option("--all", "show_same", is_flag=True, help="List the cells that are the same, too.")

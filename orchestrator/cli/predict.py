@@ -14,8 +14,13 @@ from orchestrator.cli.options import db_option, format_options, no_color_option
 @click.option("--params", "parameters", type=float, metavar="N", help="Parameters of the model, e.g. 7.6e9.")
 @click.option("--model", metavar="NAME", help="A named model such as llama-2-7b.")
 @click.option("--num-gpus", type=click.IntRange(1), help="Ranks on each node.")
-@click.option("--set", "settings", multiple=True, metavar="AXIS=VALUE",
-              help="Any axis, e.g. hidden_dim=8192 or pin_memory=true. May be repeated.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="AXIS=VALUE",
+    help="Any axis, e.g. hidden_dim=8192 or pin_memory=true. May be repeated.",
+)
 @click.option("--host", metavar="NAME", help="Whose measurements; else this host's, or the only one's.")
 @format_options("table", "json")
 @no_color_option

@@ -111,9 +111,7 @@ class Attempt:
         self._stray_deadline: float | None = None
         self._sampler_pid: int | None = None
         self._sampler_output: Output | None = None
-        self.measured = RankGroup(
-            host.loop, host.children, order, order.ranks, self.paths, "measured", self
-        )
+        self.measured = RankGroup(host.loop, host.children, order, order.ranks, self.paths, "measured", self)
         self.neighbours = [
             RankGroup(host.loop, host.children, order, ranks, self.paths.neighbour(n), "neighbour", self)
             for n, ranks in enumerate(order.neighbours, start=1)
@@ -412,7 +410,8 @@ class Attempt:
         if self._host.others_active(self):
             sessions = {session for group in self.groups for session in group.sessions}
             orphans = [
-                pid for pid in orphans
+                pid
+                for pid in orphans
                 if any(
                     belongs_to(each, sessions=sessions, run_dir=self.order.run_dir, attempt_uid=self.uid)
                     for each in descendants([pid])
@@ -484,9 +483,7 @@ class Attempt:
         """The verdict, and whether the job is worth another attempt."""
         verdict = judge(self.facts())
         order = self.order
-        return verdict, may_pass(
-            verdict, self._stop, order.retries_left, order.infrastructure_retries_left
-        )
+        return verdict, may_pass(verdict, self._stop, order.retries_left, order.infrastructure_retries_left)
 
     def ending(self) -> tuple[AttemptEnd, bool]:
         """The attempt's end as the database takes it."""

@@ -50,9 +50,7 @@ def survivors(run_dirs: Sequence[Path], attempt_uids: Iterable[str] = ()) -> set
             found.add(pid)
     sessions = {stat.session for pid in found if (stat := stat_of(pid)) is not None}
     sessions -= {stat.session for pid in own if (stat := stat_of(pid)) is not None}
-    found |= {
-        pid for pid in all_pids() if (stat := stat_of(pid)) is not None and stat.session in sessions
-    }
+    found |= {pid for pid in all_pids() if (stat := stat_of(pid)) is not None and stat.session in sessions}
     return {pid for pid in descendants(found) if pid not in own and _is_running(pid)}
 
 

@@ -75,8 +75,14 @@ class SupervisorClient:
         """``host:pid:start`` of the supervisor: what to put into ``attempt.owner``."""
         self._send({"op": "open", "db_url": db_url})
         for cell_environment in prestart:
-            self._send({"op": "prestart", "env": dict(cell_environment), "worker": worker,
-                        "accelerator": accelerator})
+            self._send(
+                {
+                    "op": "prestart",
+                    "env": dict(cell_environment),
+                    "worker": worker,
+                    "accelerator": accelerator,
+                }
+            )
 
     @property
     def pid(self) -> int:

@@ -15,16 +15,35 @@ DEFAULT_WORKER = "worker.rank:main"
 def spawn_command(worker: str, job_file: Path, rank: int) -> list[str]:
     """One Python process that is one rank."""
     return [
-        sys.executable, "-P", "-m", "worker.guarded", str(os.getpid()),
-        "--worker", worker, "--job", str(job_file), "--rank", str(rank),
+        sys.executable,
+        "-P",
+        "-m",
+        "worker.guarded",
+        str(os.getpid()),
+        "--worker",
+        worker,
+        "--job",
+        str(job_file),
+        "--rank",
+        str(rank),
     ]
 
 
 def sampler_command(job_file: Path) -> list[str]:
     """The process that samples memory from outside the ranks."""
     return [
-        sys.executable, "-P", "-m", "worker.guarded", str(os.getpid()), "--exec",
-        sys.executable, "-P", "-m", "worker.sampler", "--job", str(job_file),
+        sys.executable,
+        "-P",
+        "-m",
+        "worker.guarded",
+        str(os.getpid()),
+        "--exec",
+        sys.executable,
+        "-P",
+        "-m",
+        "worker.sampler",
+        "--job",
+        str(job_file),
     ]
 
 
@@ -69,4 +88,3 @@ def deepspeed_command(
     if order.worker == DEFAULT_WORKER:
         return [*command, "worker.rank", "--job", str(job_file)]
     return [*command, "worker.guarded", "0", "--worker", order.worker, "--job", str(job_file)]
-

@@ -149,9 +149,7 @@ def inventory(environment: Mapping[str, str] | None = None) -> Inventory:
     environment = os.environ if environment is None else environment
     # Asking for the CPU must not wait for a driver.
     wants_cpu = environment.get("DS_ACCELERATOR", "cuda") != "cuda"
-    devices = (
-        () if wants_cpu else select_visible(all_devices(), environment.get("CUDA_VISIBLE_DEVICES"))
-    )
+    devices = () if wants_cpu else select_visible(all_devices(), environment.get("CUDA_VISIBLE_DEVICES"))
     return Inventory(accelerator_of(devices, environment), devices, cpu_count(), ram_bytes())
 
 
@@ -195,11 +193,15 @@ def _cgroup_limits() -> list[int]:
     for line in _read_lines(Path("/proc/self/cgroup")):
         _, controllers, group = line.split(":", 2)
         if controllers == "":
-            candidates = (Path("/sys/fs/cgroup") / group.lstrip("/") / "memory.max",
-                          Path("/sys/fs/cgroup/memory.max"))
+            candidates = (
+                Path("/sys/fs/cgroup") / group.lstrip("/") / "memory.max",
+                Path("/sys/fs/cgroup/memory.max"),
+            )
         elif "memory" in controllers.split(","):
-            candidates = (Path("/sys/fs/cgroup/memory") / group.lstrip("/") / "memory.limit_in_bytes",
-                          Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+            candidates = (
+                Path("/sys/fs/cgroup/memory") / group.lstrip("/") / "memory.limit_in_bytes",
+                Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+            )
         else:
             continue
         for candidate in candidates:

@@ -71,18 +71,31 @@ def event_to_line(event: SupervisorEvent) -> bytes:
     """The event as one line of JSON."""
     match event:
         case Started():
-            body = {"event": "started", "uid": event.attempt_uid, "mode": event.launch_mode,
-                    "port": event.port, "note": event.note}
+            body = {
+                "event": "started",
+                "uid": event.attempt_uid,
+                "mode": event.launch_mode,
+                "port": event.port,
+                "note": event.note,
+            }
         case Waiting():
             body = {"event": "waiting", "uid": event.attempt_uid, "what": event.what}
         case Timed():
             body = {"event": "timed", "uid": event.attempt_uid, "on": event.on}
         case Progress():
-            body = {"event": "progress", "uid": event.attempt_uid, "iteration": event.iteration,
-                    "of": event.of}
+            body = {
+                "event": "progress",
+                "uid": event.attempt_uid,
+                "iteration": event.iteration,
+                "of": event.of,
+            }
         case Ended():
-            body = {"event": "ended", "uid": event.attempt_uid, "retry": event.retry,
-                    **verdict_to_json(event.verdict)}
+            body = {
+                "event": "ended",
+                "uid": event.attempt_uid,
+                "retry": event.retry,
+                **verdict_to_json(event.verdict),
+            }
         case Notice():
             body = {"event": "notice", "text": event.text}
     return json.dumps(body).encode() + b"\n"
@@ -109,8 +122,11 @@ def event_from_json(body: Mapping[str, Any]) -> SupervisorEvent:
 def verdict_to_json(verdict: Verdict) -> dict[str, object]:
     """A verdict as JSON."""
     kind = verdict.failure_kind
-    return {"status": verdict.status.value, "failure_kind": kind.value if kind else None,
-            "message": verdict.message}
+    return {
+        "status": verdict.status.value,
+        "failure_kind": kind.value if kind else None,
+        "message": verdict.message,
+    }
 
 
 def verdict_from_json(body: Mapping[str, Any]) -> Verdict:

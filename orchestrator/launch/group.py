@@ -317,9 +317,7 @@ class RankGroup:
     @property
     def ready(self) -> bool:
         """Whether every rank has begun its first timed operation."""
-        return all(
-            state.tail.timed_from_at is not None or state.tail.final for state in self.states.values()
-        )
+        return all(state.tail.timed_from_at is not None or state.tail.final for state in self.states.values())
 
     @property
     def iterations(self) -> int:

@@ -21,8 +21,10 @@ def _counter_files() -> list[Path]:
         if controllers == "":
             files += [Path("/sys/fs/cgroup") / group / "memory.events"]
         elif "memory" in controllers.split(","):
-            files += [Path("/sys/fs/cgroup/memory") / group / "memory.oom_control",
-                      Path("/sys/fs/cgroup/memory/memory.oom_control")]
+            files += [
+                Path("/sys/fs/cgroup/memory") / group / "memory.oom_control",
+                Path("/sys/fs/cgroup/memory/memory.oom_control"),
+            ]
     return [path for path in files if path.exists()]
 
 

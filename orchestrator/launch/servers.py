@@ -84,9 +84,20 @@ class ForkServer:
         self._next_group = 0
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [
-            sys.executable, "-P", "-m", "worker.server", "--control", str(theirs.fileno()),
-            "--parent", str(os.getpid()), "--worker", worker, "--accelerator", accelerator,
-            "--cache", str(cache_folder),
+            sys.executable,
+            "-P",
+            "-m",
+            "worker.server",
+            "--control",
+            str(theirs.fileno()),
+            "--parent",
+            str(os.getpid()),
+            "--worker",
+            worker,
+            "--accelerator",
+            accelerator,
+            "--cache",
+            str(cache_folder),
         ]
         try:
             self.pid = children.spawn(

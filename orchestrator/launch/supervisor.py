@@ -280,6 +280,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = _Pipe()
     supervisor = pipe.supervisor
+
     def leave() -> None:
         supervisor.leave("the supervisor was stopped")
 

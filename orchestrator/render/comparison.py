@@ -18,7 +18,12 @@ _SHORT_COLUMNS = ("verdict", "cell", "where", "metric", "A", "B", "change", "95 
 
 
 def render_comparison(
-    comparison: Comparison, *, format: str, out: IO[str], note: IO[str], show_same: bool = False  # noqa: A002
+    comparison: Comparison,
+    *,
+    format: str,
+    out: IO[str],
+    note: IO[str],
+    show_same: bool = False,  # noqa: A002
 ) -> None:
     """Write the comparison.
 

@@ -29,16 +29,30 @@ class Spool:
 
     def begin(self) -> None:
         """Everything up to the first timed operation."""
-        self.write("start", v=1, attempt_uid=self.job["attempt_uid"], pid=os.getpid(),
-                   launch_mode=self.job["launch_mode"], ranks=self.job["world_size"])
+        self.write(
+            "start",
+            v=1,
+            attempt_uid=self.job["attempt_uid"],
+            pid=os.getpid(),
+            launch_mode=self.job["launch_mode"],
+            ranks=self.job["world_size"],
+        )
         self.write("timed_from")
 
     def iterate(self, number: int, **fields: object) -> None:
         """One iteration's record."""
-        self.write("iteration", **{
-            "iteration": number, "is_warmup": False, "is_cold": number == 0, "is_instrumented": False,
-            "states_intact": True, "devices_ok": True, **fields,
-        })
+        self.write(
+            "iteration",
+            **{
+                "iteration": number,
+                "is_warmup": False,
+                "is_cold": number == 0,
+                "is_instrumented": False,
+                "states_intact": True,
+                "devices_ok": True,
+                **fields,
+            },
+        )
 
     def deliver(self) -> None:
         """Everything from the last timed operation on."""
@@ -66,8 +80,12 @@ def tells_surroundings(job_path: str, rank: int) -> NoReturn:
     """Write down what it finds itself in, then deliver."""
     spool = Spool(job_path, rank)
     found = {
-        "env": dict(os.environ), "cwd": os.getcwd(), "sid": os.getsid(0), "pid": os.getpid(),
-        "fds": sorted(map(int, os.listdir("/proc/self/fd"))), "frozen": gc.get_freeze_count(),
+        "env": dict(os.environ),
+        "cwd": os.getcwd(),
+        "sid": os.getsid(0),
+        "pid": os.getpid(),
+        "fds": sorted(map(int, os.listdir("/proc/self/fd"))),
+        "frozen": gc.get_freeze_count(),
     }
     with open(f"found{rank}.json", "w") as stream:
         json.dump(found, stream)
@@ -155,7 +173,7 @@ def loud(job_path: str, rank: int) -> NoReturn:
     for _ in range(50):
         view = memoryview(block)
         while view:
-            view = view[os.write(1, view):]
+            view = view[os.write(1, view) :]
     os.write(1, b"the end")
     spool.deliver()
     os._exit(0)
