@@ -49,6 +49,7 @@ venv: $(VENV)/.test
 
 docs: $(VENV)/.test
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/database.py
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV_OPTIONS) $(VENV)

@@ -82,3 +82,10 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     targets = [target.split("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)]
     assert [t for t in targets if t and "://" not in t and not (page.parent / t).exists()] == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES if page.parent.name == "docs" and f"({page.name})" not in index] == [
+        "README.md"
+    ]
