@@ -86,6 +86,15 @@ class Tally:
         self.running[attempt_uid] = RunningJob(job, now_s, where)
         self._move(job.status, JobStatus.running)
 
+    def launched(self, entry: RunningJob, where: str) -> None:
+        """Its ranks are being started: what it waited for before says nothing about the next ones."""
+        entry.since_s = time.monotonic()
+        entry.where = where or entry.where
+        if self.finished == 0:
+            self._first_s = entry.since_s
+        if entry.phase != "timed":
+            entry.phase = ""
+
     def adopted(self, attempt_uid: str, job: JobRow, where: str) -> None:
         """An attempt of an earlier run was taken up; the database counts it as running already."""
         self._waiting[job.cell] += 1

@@ -175,7 +175,7 @@ class Schedule:
         entry = self.tally.running.get(event.attempt_uid)
         if entry is not None:
             if isinstance(event, Started):
-                entry.where, entry.phase = event.where or entry.where, ""
+                self.tally.launched(entry, event.where)
             elif isinstance(event, Progress):
                 entry.iteration, entry.of = event.iteration or entry.iteration, event.of or entry.of
                 entry.phase = entry.phase if event.phase is None else event.phase

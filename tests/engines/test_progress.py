@@ -48,6 +48,17 @@ def test_tally_time_left_is_what_each_cell_took_over_how_many_ran_at_once(clock:
     assert tally.left_s() == pytest.approx(50 / (40 / 30))
 
 
+def test_tally_time_left_leaves_out_what_the_first_job_waited_for(clock: Clock) -> None:
+    tally = Tally()
+    tally.begin({JobStatus.pending: 3}, [job(1), job(2), job(3)])
+    tally.started("a", job(1), "")
+    clock.now_s += 60  # the fork server gets ready
+    tally.launched(tally.running["a"], "GPU 1")
+    clock.now_s += 2
+    tally.ended("a", JobStatus.ok)
+    assert tally.left_s() == pytest.approx(4)
+
+
 def test_tally_counts_a_retry_as_pending_again(clock: Clock) -> None:
     tally = Tally()
     tally.begin({JobStatus.pending: 1}, [job(1)])
