@@ -28,7 +28,7 @@ def examine(settings: Settings, *, probe: bool = False) -> list[Finding]:
     driver = read_driver()
     checks: list[tuple[str, Callable[[], list[Finding]]]] = [
         ("devices", lambda: check_devices(settings, driver)),
-        ("link", probe_link if probe else list),
+        ("link", lambda: probe_link(driver) if probe else []),
         ("versions", lambda: check_versions(driver)),
         ("build", lambda: check_build(settings, driver)),
         ("stale-lock", lambda: check_locks(settings)),

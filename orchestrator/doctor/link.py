@@ -3,35 +3,62 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
 
+from orchestrator.doctor.devices import Driver
 from orchestrator.doctor.finding import Finding, error, ok, warn
+from orchestrator.launch.devices import select_visible
+from orchestrator.launch.environment import python_path
+from orchestrator.launch.hoststate import TimedSection
 
 _LIMIT_S = 120.0
 _SLOW_SHARE = 0.6
 """A device with less than this share of the best device's rate stands out."""
 
 
-def probe_link() -> list[Finding]:
-    """Run the probe on every visible device, and say the rates and which device lags behind."""
-    command = [sys.executable, "-m", "worker.probe"]
-    shown = " ".join(["python", *command[1:]])
+def probe_link(driver: Driver | str) -> list[Finding]:
+    """Probe every visible device, one after the other; say the rates and which device lags behind."""
+    devices = () if isinstance(driver, str) else select_visible(driver.devices, _visible())
+    if not devices:
+        return [ok("link", "no device whose link could be probed", "NVML")]
+    section = TimedSection()
+    if not section.try_acquire():
+        message = "the link was not probed: a job of a sweep is being timed, and would be disturbed"
+        return [warn("link", message, "lock of the host's timed section", "orch doctor --probe, later")]
     try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        return [error("link", f"the link probe did not end within {_LIMIT_S:.0f} s", shown, "nvidia-smi")]
-    if run.returncode != 0:
-        last = (run.stderr.strip().splitlines() or ["no message"])[-1]
-        return [error("link", f"the link probe failed: {last}", shown, shown)]
+        return _probe([device.uuid for device in devices])
+    finally:
+        section.release()
+
+
+def _visible() -> str | None:
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def _probe(uuids: list[str]) -> list[Finding]:
     rates: dict[tuple[bool, str], dict[str, float]] = defaultdict(dict)
-    for line in run.stdout.splitlines():
-        if line.startswith("{"):
-            row = json.loads(line)
-            rates[bool(row["pinned"]), str(row["direction"])][str(row["device_uuid"])] = float(row["gbps"])
-    if not rates:
-        return [ok("link", "no device to probe", shown)]
+    for uuid in uuids:
+        command = [sys.executable, "-m", "worker.probe", "--device", uuid, "--json"]
+        shown = " ".join(["python", *command[1:]])
+        try:
+            run = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT_S,
+                check=False,
+                env={**os.environ, **python_path()},
+            )
+        except subprocess.TimeoutExpired:
+            return [error("link", f"the link probe did not end within {_LIMIT_S:.0f} s", shown, "nvidia-smi")]
+        if run.returncode != 0:
+            last = (run.stderr.strip().splitlines() or ["no message"])[-1]
+            return [error("link", f"the link probe failed: {last}", shown, shown)]
+        for row in json.loads(run.stdout):
+            rates[bool(row["pinned"]), str(row["direction"])][uuid] = float(row["gbps"])
     return [_summary(rates), *_slow_devices(rates)]
 
 
