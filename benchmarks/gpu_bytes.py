@@ -29,6 +29,9 @@ from orchestrator.spec.jobfile import JobFile, RankPlacement
 ROOT = Path(__file__).resolve().parents[1]
 TOLERANCE_BYTES, TOLERANCE_SHARE = 1 << 20, 0.001
 
+Records = list[dict[str, Any]]
+"""What one rank left in its spool."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -80,18 +83,17 @@ def device_uuids(count: int) -> list[str]:
     return found[:count]
 
 
-def run_case(
-    case: Case, axes: dict[str, AxisValue], uuids: list[str], folder: Path
-) -> list[list[dict[str, Any]]]:
+def run_case(case: Case, axes: dict[str, AxisValue], uuids: list[str], folder: Path) -> list[Records]:
     """Run the case's ranks; the records of each."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     ranks = len(uuids)
     job = JobFile(
-        attempt_uid="gpu-bytes", attempt_id=0, job_id=0, sweep="gpu-bytes", parameters=axes, ds=case.ds, env={},
-        world_size=ranks, num_nodes=1, node_rank=0, local_size=ranks, master_addr="127.0.0.1", port=port,
-        accelerator="cuda", launch_mode="spawn", commit=False, db_url=None, run_dir=str(folder),
+        attempt_uid="gpu-bytes", attempt_id=0, job_id=0, sweep="gpu-bytes",
+        parameters=axes, ds=case.ds, env={}, world_size=ranks, num_nodes=1,
+        node_rank=0, local_size=ranks, master_addr="127.0.0.1",
+        port=port, accelerator="cuda", launch_mode="spawn", commit=False, db_url=None, run_dir=str(folder),
         spool_dir=str(folder / "spool"), start_timeout_s=600.0, visible_devices=",".join(uuids),
         ranks=tuple(RankPlacement(rank, rank, rank, uuid) for rank, uuid in enumerate(uuids)),
     )  # fmt: skip
@@ -168,7 +170,8 @@ def main() -> None:
     uuids = device_uuids(options.ranks)
     failed = 0
     root = Path(tempfile.mkdtemp(prefix="gpu-bytes-"))
-    for number, case in enumerate(case for case in CASES if options.only in case.name):
+    chosen = [case for case in CASES if options.only in case.name]
+    for number, case in enumerate(chosen):
         axes: dict[str, AxisValue] = {axis.name: axis.default for axis in AXES}
         axes.update(hidden_dim=options.hidden, nlayers=options.layers, iteration=3, warmup=1)
         axes.update(case.axes, num_gpus=options.ranks)
@@ -186,8 +189,9 @@ def main() -> None:
             row = rows[-1]
             peak = max(each["peak_step_bytes"] or 0 for each in rows)
             figures = (
-                f"offload {row['offload_s']:.3f} s, reload {row['reload_s']:.3f} s, freed {row['freed_bytes']}, "
-                f"pinned {row['pinned_bytes']}, step peak {peak} of {prediction.gpu_bytes} predicted"
+                f"offload {row['offload_s']:.3f} s, reload {row['reload_s']:.3f} s, "
+                f"freed {row['freed_bytes']}, pinned {row['pinned_bytes']}, "
+                f"step peak {peak} of {prediction.gpu_bytes} predicted"
             )
         print(f"{'WRONG' if wrong else 'ok':5}  {case.name}: {figures}", flush=True)
         for line in wrong:
