@@ -151,3 +151,13 @@ def test_c10_changed_spec_runs_only_new_cells_and_refuses_a_changed_type(place: 
     changed = place.sweep(place.spec(2, seq_len=["two"]))
     assert changed.returncode == 2, changed.stderr
     assert place.query("select count(*) as n from job") == [{"n": 6}]
+
+
+def test_cancel_of_a_sweep_that_nobody_runs_says_so(place: Workplace) -> None:
+    assert place.sweep(place.spec()).returncode == 0
+    done = place.orch("cancel", "s")
+    assert done.returncode == 0
+    assert done.stdout == "sweep s: asked to stop; no orch runs it now\n"
+    unknown = place.orch("cancel", "other")
+    assert unknown.returncode == 2
+    assert "there are: s" in unknown.stderr
