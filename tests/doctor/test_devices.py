@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.doctor import software
+from orchestrator.doctor import pinned, software
 from orchestrator.doctor.devices import Driver, Link, check_devices
 from orchestrator.doctor.finding import Settings, Severity, size
 from orchestrator.doctor.software import check_versions
@@ -76,3 +76,22 @@ def test_versions_that_do_not_fit_are_named(
 
 def test_sizes_are_readable() -> None:
     assert (size(68_719_476_736), size(8_388_608)) == ("68.7 GB", "8.4 MB")
+
+
+@pytest.mark.parametrize(
+    ("ram_bytes", "severity"),
+    [(25_000_000_000, Severity.WARN), (128_000_000_000, Severity.WARN), (512_000_000_000, Severity.OK)],
+)
+def test_pinned_rounding_is_held_against_the_ram(
+    monkeypatch: pytest.MonkeyPatch, ram_bytes: int, severity: Severity
+) -> None:
+    monkeypatch.setattr(pinned, "ram_bytes", lambda: ram_bytes)
+    monkeypatch.setattr(pinned, "largest_pinned_bytes", lambda: (68_719_673_344, 34_361_835_520))
+    (finding,) = pinned.check_pinned(driver())
+    assert finding.severity is severity
+    assert "takes 68.7 GB of host RAM for 34.4 GB of state" in finding.message
+
+
+def test_largest_cell_of_the_shipped_full_sweep_pins_twice_its_states() -> None:
+    pinned_bytes, copied_bytes = pinned.largest_pinned_bytes()
+    assert 1.5 * copied_bytes < pinned_bytes <= 2.1 * copied_bytes
