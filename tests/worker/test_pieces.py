@@ -231,3 +231,14 @@ def test_build_arch_list_with_a_suffix_is_made_readable(tmp_path: Path, monkeypa
     (notice,) = ops.load_fused_adam(Builder(lambda: seen.append(os.environ["TORCH_CUDA_ARCH_LIST"])))
     assert seen == ["8.0 9.0+PTX"]
     assert "9.0a" in notice
+
+
+def test_build_uses_the_ninja_beside_this_python(tmp_path: Path, monkeypatch: Any) -> None:
+    own = tmp_path / "venv"
+    own.mkdir()
+    (own / "ninja").touch()
+    monkeypatch.setattr("sys.executable", str(own / "python"))
+    monkeypatch.setenv("PATH", f"/usr/bin{os.pathsep}{own}")
+    ops.use_own_tools()
+    ops.use_own_tools()
+    assert os.environ["PATH"] == f"{own}{os.pathsep}/usr/bin"
