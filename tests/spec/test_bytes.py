@@ -36,9 +36,7 @@ def test_freed_one_rank_bf16_is_to_the_byte_what_was_measured() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("dtype", "measured"), [("float16", 5_295_491_584), ("float32", 7_370_047_488)]
-)
+@pytest.mark.parametrize(("dtype", "measured"), [("float16", 5_295_491_584), ("float32", 7_370_047_488)])
 def test_freed_other_dtypes_are_what_was_measured(dtype: str, measured: int) -> None:
     assert_within_tolerance(predicted(hidden_dim=8192, nlayers=4, dtype=dtype).freed_bytes, measured)
 
