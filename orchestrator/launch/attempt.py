@@ -191,7 +191,7 @@ class Attempt:
     def _prepare(self) -> None:
         self._launched_at = self._last_record_at = time.monotonic()
         self._started_at_iso = utc_now()
-        self._oom_count = self._host.oom.count()
+        self._oom_count = self._host.oom.recent_count()
         self.phase = Phase.RUNNING
         order = self.order
         late = f"not done within {order.timeout_s:g} s"
@@ -200,7 +200,7 @@ class Attempt:
         if order.hang_s is not None:
             self._after(order.hang_s, self._check_hang)
         try:
-            os.makedirs(self.paths.run_dir, exist_ok=True)
+            os.makedirs(self.paths.spool_dir, exist_ok=True)
             self.paths.owner_file.write_text(this_owner())
             for group in self.groups:
                 group.prepare(self.mode)

@@ -144,7 +144,8 @@ class RankGroup:
             self.placements = commands.deepspeed_order(self.placements)
             for placement in self.placements:
                 self._place(placement)
-        os.makedirs(self.paths.spool_dir, exist_ok=True)
+        if self.role == "neighbour":
+            os.makedirs(self.paths.spool_dir, exist_ok=True)
         if self.order.port is None or self.role == "neighbour":
             self._lease = lease_port()
             self.port = self._lease.port

@@ -20,7 +20,7 @@ def _nothing() -> None:
 class Timer:
     """Something that is to happen at a monotonic instant, unless cancelled."""
 
-    __slots__ = ("cancelled", "run", "when")
+    __slots__ = ("__weakref__", "cancelled", "run", "when")
 
     def __init__(self, when: float, run: Callable[[], None]) -> None:
         self.when = when

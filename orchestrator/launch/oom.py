@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 
 _KILLED = re.compile(r"Killed process (\d+)")
+_FRESH_S = 1.0
 
 
 def _counter_files() -> list[Path]:
@@ -39,6 +41,14 @@ class OomWatch:
         except OSError:
             self._log = None
         self._killed_pids: set[int] = set()
+        self._count = 0
+        self._counted_at = -_FRESH_S
+
+    def recent_count(self) -> int:
+        """``count``, not older than a second: some kernels take a millisecond to tell."""
+        if time.monotonic() - self._counted_at > _FRESH_S:
+            self._count, self._counted_at = self.count(), time.monotonic()
+        return self._count
 
     def count(self) -> int:
         """Kills that the cgroup has counted so far."""
@@ -54,10 +64,11 @@ class OomWatch:
     def killed(self, pid: int | None, count_before: int) -> bool:
         """Whether a process that died of KILL did so for memory.
 
-        ``count_before`` is ``count()`` at its start: a counter that has moved is taken as the reason.
+        ``count_before`` is ``recent_count()`` at its start: a counter that has moved is taken as the reason.
         """
         self._read_log()
-        return self.count() > count_before or (pid is not None and pid in self._killed_pids)
+        self._count, self._counted_at = self.count(), time.monotonic()
+        return self._count > count_before or (pid is not None and pid in self._killed_pids)
 
     def _read_log(self) -> None:
         while self._log is not None:

@@ -33,6 +33,7 @@ from orchestrator.store.rows import AttemptEnd
 from orchestrator.store.status import Verdict
 
 _SPOOL_POLL_S = 0.1
+_WATCH_AFTER_S = 0.02
 _EARLY_UPDATE_S = 1.0
 """Shorter attempts write their columns once, when they end."""
 _LAST_WRITES_S = 30.0
@@ -132,7 +133,16 @@ class Supervisor:
         return any(other is not attempt and other.has_processes for other in self._attempts.values())
 
     def watch_spool(self, attempt: Attempt, group: RankGroup) -> None:
-        """Call the attempt when a record may have been written."""
+        """Call the attempt when a record may have been written.
+
+        Not at once: the end of a rank is noticed anyhow, and for the shortest jobs a watch costs more
+        than all the rest.
+        """
+        self.loop.call_later(_WATCH_AFTER_S, lambda: self._watch_spool(attempt, group))
+
+    def _watch_spool(self, attempt: Attempt, group: RankGroup) -> None:
+        if attempt.uid not in self._attempts:
+            return
         if self._folders is not None:
             try:
                 number = self._folders.add(group.paths.spool_dir, attempt.spool_changed)
@@ -140,6 +150,7 @@ class Supervisor:
                 pass
             else:
                 self._watches.setdefault(attempt.uid, []).append(number)
+                attempt.spool_changed()
                 return
 
         def poll() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from orchestrator.launch.environment import (
     server_environment,
 )
 from orchestrator.launch.logs import CappedLog
+from orchestrator.launch.loop import Loop, Timer
 from orchestrator.launch.order import LaunchOrder, RankPlacement, order_from_json
 from orchestrator.launch.paths import runs_root
 from orchestrator.launch.spool import SpoolTail
@@ -66,7 +68,7 @@ def test_capped_log_keeps_head_and_tail(tmp_path_factory: pytest.TempPathFactory
 @given(st.integers(0, 400))
 def test_spool_tail_takes_complete_lines_only(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     lines = [
-        {"kind": "start", "rank": 0}, {"kind": "timed_from", "at": "a"}, {"kind": "iteration", "iteration": 0},
+        {"kind": "start", "rank": 0}, {"kind": "timed_from", "at": "a"}, {"kind": "iteration"},
         {"kind": "sample"}, {"kind": "timed_to", "at": "b", "loop_s": 1.0}, {"kind": "final", "rank": 0},
     ]  # fmt: skip
     data = "".join(json.dumps(line) + "\n" for line in lines).encode()
@@ -120,3 +122,32 @@ def test_deepspeed_command_names_devices_by_index_and_ranks_follow_its_sorting()
     assert "--include=localhost:1,3" in command
     assert not any(part.startswith("--num_gpus") for part in command)
     assert [place.device_uuid for place in commands.deepspeed_order(ranks)] == ["GPU-b", "GPU-d"]
+
+
+def test_loop_lets_go_of_cancelled_timers() -> None:
+    loop = Loop()
+    held = [object() for _ in range(2000)]
+    gone = [weakref.ref(timer) for timer in (_cancelled(loop) for _ in held)]
+    assert sum(ref() is not None for ref in gone) < 600
+    happened: list[str] = []
+    loop.call_later(0.0, lambda: happened.append("late"))
+    loop.call_soon(lambda: happened.append("soon"))
+    loop.call_later(0.01, loop.stop)
+    loop.run()
+    loop.close()
+    assert sorted(happened) == ["late", "soon"]
+
+
+def test_loop_goes_on_after_a_callback_that_raises(capfd: pytest.CaptureFixture[str]) -> None:
+    loop = Loop()
+    loop.call_soon(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
+    loop.call_later(0.0, loop.stop)
+    loop.run()
+    loop.close()
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def _cancelled(loop: Loop) -> Timer:
+    timer = loop.call_later(1800.0, lambda: None)
+    timer.cancel()
+    return timer
