@@ -13,8 +13,12 @@ from collections import deque
 from collections.abc import Callable
 
 
+_TIMERS = 256
+"""More than so many are looked through for cancelled ones."""
+
+
 def _nothing() -> None:
-    pass
+    """What a cancelled timer does."""
 
 
 class Timer:
@@ -46,6 +50,7 @@ class Loop:
         self._writers: dict[int, Callable[[], None]] = {}
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
+        self._sweep_timers_at = _TIMERS
         self._soon: deque[Callable[[], None]] = deque()
         self._posted: deque[Callable[[], None]] = deque()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -79,6 +84,11 @@ class Loop:
     def call_later(self, delay_s: float, run: Callable[[], None]) -> Timer:
         """Call back after so many seconds."""
         timer = Timer(time.monotonic() + delay_s, run)
+        if len(self._timers) > self._sweep_timers_at:
+            # Deadlines half an hour away would outlive a hundred thousand short jobs.
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled]
+            heapq.heapify(self._timers)
+            self._sweep_timers_at = max(_TIMERS, 2 * len(self._timers))
         heapq.heappush(self._timers, (timer.when, next(self._order), timer))
         return timer
 
