@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--num-gpus", type=int, default=1)
     parser.add_argument("--trials", type=int, default=2, help="trials of the example's loop")
     parser.add_argument("--orch-trials", type=int, default=None, help="trials by orch (default: as many)")
-    parser.add_argument("--folder", type=Path, help="where logs and the database go (default: a temporary one)")
+    parser.add_argument("--folder", type=Path, help="where logs and the database go (default: temporary)")
     options = parser.parse_args()
     script = options.script.resolve(strict=True)
     folder = options.folder or Path(tempfile.mkdtemp(prefix="orch-bench-"))

@@ -12,7 +12,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
-
 _TIMERS = 256
 """More than so many are looked through for cancelled ones."""
 

@@ -20,10 +20,10 @@ _SHORT_COLUMNS = ("verdict", "cell", "where", "metric", "A", "B", "change", "95 
 def render_comparison(
     comparison: Comparison,
     *,
-    format: str,
+    format: str,  # noqa: A002
     out: IO[str],
     note: IO[str],
-    show_same: bool = False,  # noqa: A002
+    show_same: bool = False,
 ) -> None:
     """Write the comparison.
 

@@ -146,9 +146,7 @@ def test_b4_grandchild_beside_a_running_attempt_is_gone_and_the_other_lives(benc
     assert bench.ended(other.attempt_uid).verdict.status == "ok"
 
 
-def test_b9_stranger_on_the_port_is_an_infrastructure_failure(
-    bench: Bench, stranger: socket.socket
-) -> None:
+def test_b9_stranger_on_the_port_is_an_infrastructure_failure(bench: Bench, stranger: socket.socket) -> None:
     ended = bench.run(bench.order("binds", port=stranger.getsockname()[1]))
     assert (ended.verdict.status, ended.verdict.failure_kind) == ("failed", "port")
     assert ended.retry
