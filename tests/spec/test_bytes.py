@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from orchestrator.spec.bytes import Prediction, predict_values
@@ -57,7 +59,7 @@ def test_pinned_exact_backend_is_what_is_copied() -> None:
 
 
 def test_pinned_unpinned_blocking_is_nothing_and_non_blocking_is_partly_pinned() -> None:
-    size = {"hidden_dim": 1024, "nlayers": 1, "pin_memory": False}
+    size: dict[str, Any] = {"hidden_dim": 1024, "nlayers": 1, "pin_memory": False}
     assert predicted(**size).pinned_bytes == 0
     hp_params, lp_params = 4 * 1_049_600, 2 * 1_049_600
     assert hp_params < 1 << 23 and lp_params < 1 << 22
