@@ -7,17 +7,20 @@ One ``squeue`` tells of every job, whatever their number. Jobs that the controll
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from orchestrator.errors import EngineError
 
 COMMAND_TIMEOUT_S = 60.0
-SQUEUE_FORMAT = "%i|%T|%N|%r"
+SQUEUE_FORMAT = "%i|%T|%N|%r|%j"
+SINFO_FORMAT = "%N|%P|%c|%m|%G"
+_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
 
 class SlurmState(StrEnum):
@@ -77,6 +80,7 @@ class SlurmJob:
         raw_state: Slurm's own word.
         nodes: Slurm's host list, empty while it waits.
         reason: why it waits, or how it ended.
+        name: what the job was called when it was submitted.
     """
 
     job_id: str
@@ -84,10 +88,30 @@ class SlurmJob:
     raw_state: str
     nodes: str = ""
     reason: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """One node of a partition.
+
+    Attributes:
+        gpus: its generic resources of kind ``gpu``.
+        memory_bytes: None where the cluster's configuration does not say.
+    """
+
+    name: str
+    cpus: int
+    gpus: int
+    memory_bytes: int | None
 
 
 class SlurmUnreachable(EngineError):
     """The controller does not answer now; worth another try later."""
+
+
+class SlurmFull(EngineError):
+    """No more jobs are taken now: a limit on queued jobs; worth another try later."""
 
 
 def require_commands() -> None:
@@ -105,36 +129,53 @@ def submit(script: str, arguments: Sequence[str]) -> str:
     """Hands a batch script to ``sbatch``; returns Slurm's job id.
 
     Raises:
-        SlurmUnreachable: no answer from the controller; nothing was submitted as far as Slurm said.
+        SlurmUnreachable: no answer from the controller; the job may have been taken all the same.
+        SlurmFull: a limit on the number of queued jobs.
         EngineError: Slurm refused the job, with Slurm's own words.
     """
     answer = _run(["sbatch", "--parsable", *arguments, script])
     return answer.strip().splitlines()[-1].partition(";")[0]
 
 
-def find_by_name(name: str) -> str | None:
-    """The id of the newest job of that name, or None: was a submission whose answer was lost accepted?"""
-    lines = _run(["squeue", "--noheader", "--states=all", f"--name={name}", "--format=%i"]).split()
-    return lines[-1] if lines else None
+def mine() -> list[SlurmJob]:
+    """Every job of this user that the controller still knows: one call, whatever the number.
 
-
-def states(job_ids: Iterable[str]) -> dict[str, SlurmJob]:
-    """Every job that the controller still knows, by its id: one call, whatever the number.
-
-    Raises SlurmUnreachable. An id that is missing from the answer has been forgotten by the controller.
+    Raises SlurmUnreachable. A job that is missing from the answer has been forgotten by the controller.
     """
-    wanted = set(job_ids)
-    if not wanted:
-        return {}
-    answer = _run(["squeue", "--me", "--noheader", "--states=all", f"--format={SQUEUE_FORMAT}"])
-    found = (_parse(line) for line in answer.splitlines())
-    return {job.job_id: job for job in found if job is not None and job.job_id in wanted}
+    try:
+        answer = _run(["squeue", "--me", "--noheader", "--states=all", f"--format={SQUEUE_FORMAT}"])
+    except SlurmUnreachable:
+        raise
+    except EngineError as error:
+        # A controller that is being restarted has many ways to say so; to ask again costs nothing.
+        raise SlurmUnreachable(error.what, error.where) from error
+    return [job for job in map(_parse, answer.splitlines()) if job is not None]
+
+
+def nodes(partition: str | None) -> list[SlurmNode]:
+    """The nodes of the partition, or of the default one. Raises EngineError if there is no such."""
+    lines = _run(["sinfo", "--noheader", "--Node", f"--format={SINFO_FORMAT}"]).splitlines()
+    rows = [line.split("|") for line in lines if line.count("|") == 4]
+    partitions = {row[1].rstrip("*") for row in rows}
+    if partition is not None and not set(partition.split(",")) & partitions:
+        there = ", ".join(sorted(partitions))
+        raise EngineError(f"there is no partition {partition!r}", "engine slurm", f"there are: {there}")
+    found: dict[str, SlurmNode] = {}
+    for name, where, cpus, megabytes, gres in rows:
+        if where.rstrip("*") in partition.split(",") if partition else where.endswith("*"):
+            gpus = sum(int(count) for count in _GPUS.findall(gres))
+            memory = int(megabytes.rstrip("+")) << 20
+            # 1 is what Slurm says where nobody has configured it.
+            found[name] = SlurmNode(name, int(cpus.rstrip("+")), gpus, memory if memory > 1 << 20 else None)
+    return list(found.values())
 
 
 def accounted(job_id: str) -> SlurmJob | None:
     """What accounting says of a job that the controller has forgotten; None without accounting."""
     try:
-        answer = _run(["sacct", "-X", "-n", "-P", "-j", job_id, "-o", "JobIDRaw,State,NodeList,Reason"])
+        answer = _run(
+            ["sacct", "-X", "-n", "-P", "-j", job_id, "-o", "JobIDRaw,State,NodeList,Reason,JobName"]
+        )
     except EngineError:
         return None
     for line in answer.splitlines():
@@ -165,13 +206,13 @@ def hosts(host_list: str) -> tuple[str, ...]:
 
 def _parse(line: str) -> SlurmJob | None:
     fields = line.strip().split("|")
-    if len(fields) != 4:
+    if len(fields) != 5:
         return None
-    job_id, raw, nodes, reason = fields
+    job_id, raw, where, reason, name = fields
     # Accounting writes "CANCELLED by 1000", and a trailing + where it cut the word.
     word = raw.split()[0].rstrip("+") if raw.split() else ""
     state = _MEANING.get(word)
-    return None if state is None else SlurmJob(job_id, state, word, nodes, reason)
+    return None if state is None else SlurmJob(job_id, state, word, where, reason, name)
 
 
 def _run(command: list[str], *, check: bool = True) -> str:
@@ -200,9 +241,22 @@ def _run(command: list[str], *, check: bool = True) -> str:
     said = " ".join(done.stderr.split()) or f"{command[0]} left with {done.returncode}"
     if _is_unreachable(said):
         raise SlurmUnreachable(said, "engine slurm")
+    if any(sign.lower() in said.lower() for sign in _FULL):
+        raise SlurmFull(said, "engine slurm")
     raise EngineError(said, "engine slurm", "see the engine options of the sweep file")
 
 
+_FULL = ("submit limit", "MaxSubmit", "MaxJobCount", "temporarily unable to accept job")
+
+
 def _is_unreachable(said: str) -> bool:
-    signs = ("Unable to contact slurm controller", "Socket timed out", "Connection refused", "try again")
+    signs = (
+        "Unable to contact slurm controller",
+        "Socket timed out",
+        "Connection refused",
+        "Zero Bytes were transmitted",
+        "Unexpected message",
+        "Transport endpoint",
+        "try again",
+    )
     return any(sign.lower() in said.lower() for sign in signs)

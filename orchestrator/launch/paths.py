@@ -29,6 +29,11 @@ class AttemptPaths:
         return self.run_dir / f"order.{node_rank}.json"
 
     @property
+    def batch_script(self) -> Path:
+        """What Slurm runs."""
+        return self.run_dir / "batch.sh"
+
+    @property
     def spool_dir(self) -> Path:
         """Where ranks append their records."""
         return self.run_dir / "spool"

@@ -58,7 +58,19 @@ class LocalOptions:
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """Jobs through ``sbatch``: an allocation for each (``job``) or one for many (``pilot``)."""
+    """Jobs through ``sbatch``: an allocation for each (``job``) or one for many (``pilot``).
+
+    Attributes:
+        time_minutes: time limit of an allocation; none = the partition's.
+        gres: devices of a node, ``{gpus}`` stands for their number; none = ``gpu:{gpus}`` where the nodes
+            have GPUs; the word ``none`` asks for no device.
+        extra: further options of sbatch, e.g. ``--mem=0``.
+        mode: ``pilot`` for many short jobs of one node each.
+        max_pilots: allocations at once in pilot mode.
+        gpus_per_node: ranks that a pilot runs at once; none = the devices (or processors) of a node.
+        max_queued: jobs that orch keeps in Slurm's queue, running ones included.
+        poll_s: longest pause between two looks at the queue.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 
@@ -71,6 +83,8 @@ class SlurmOptions:
     extra: tuple[Text, ...] = ()
     mode: Literal["job", "pilot"] = "job"
     max_pilots: PositiveCount = 1
+    gpus_per_node: PositiveCount | None = None
+    max_queued: PositiveCount = 200
     poll_s: PositiveSeconds = 5.0
 
 

@@ -119,6 +119,11 @@ class SlurmCluster:
             time.sleep(0.1)
         raise TimeoutError(f"Slurm is not idle after {START_TIMEOUT_S:.0f} s: {states!r}")
 
+    def settle(self) -> None:
+        """Cancels every job and waits until all nodes are idle: one test leaves nothing to the next."""
+        self.run("scancel", "--user", "root")
+        self.wait_idle()
+
     def down(self) -> None:
         """Cancels every job and stops every daemon it started; safe to call twice."""
         try:

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.launch.node import NodeResult, combine, read_results
+from orchestrator.launch.node import read_reports
 from orchestrator.launch.order import LaunchOrder
 from orchestrator.launch.paths import AttemptPaths
 from orchestrator.spec.load import parse_plan
 from orchestrator.store import Store, open_store
 from orchestrator.store.owner import this_owner
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
-from orchestrator.store.status import FailureKind, JobStatus, Verdict
+from orchestrator.store.status import JobStatus
 from tests.launch.conftest import Bench, wait_until
 
 SPEC = """
@@ -142,8 +142,9 @@ def test_node_runs_its_ranks_and_leaves_the_result(bench: Bench) -> None:
     process = _start("orchestrator.launch.node", "--order", str(file), "--node-rank", "0")
     process.communicate()
     assert process.returncode == 0
-    [result] = read_results(AttemptPaths(Path(order.run_dir)), 1)
-    assert result.verdict.status == JobStatus.ok
+    [report] = read_reports(AttemptPaths(Path(order.run_dir)), 1)
+    assert report.delivered
+    assert not report.was_stopped
 
 
 def test_b2_node_whose_rank_is_silent_fails(bench: Bench) -> None:
@@ -167,7 +168,7 @@ def test_two_nodes_agree_on_a_port_and_both_deliver(bench: Bench) -> None:
         process.communicate()
     assert [process.returncode for process in processes] == [0, 0]
     paths = AttemptPaths(Path(whole.run_dir))
-    assert combine(read_results(paths, 2), 2).status == JobStatus.ok
+    assert [report.delivered for report in read_reports(paths, 2)] == [True, True]
     ports = {json.loads(paths.node_job_file(rank).read_text())["port"] for rank in (0, 1)}
     assert len(ports) == 1
 
@@ -181,21 +182,9 @@ def test_node_told_to_stop_ends_its_ranks(bench: Bench) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate()
     assert process.returncode == 1
-    [result] = read_results(AttemptPaths(Path(order.run_dir)), 1)
-    assert result.verdict.status == JobStatus.cancelled
-
-
-def test_b2_combine_missing_node_is_no_result() -> None:
-    ok = NodeResult(0, "a", Verdict(JobStatus.ok), False, {})
-    verdict = combine([ok], 2, "Slurm says COMPLETED")
-    assert (verdict.status, verdict.failure_kind) == (JobStatus.failed, FailureKind.no_result)
-    assert verdict.message == "no result of node 1 (Slurm says COMPLETED)"
-
-
-def test_combine_names_the_node_that_failed_first() -> None:
-    stopped = NodeResult(0, "a", Verdict(JobStatus.cancelled, None, "stopped"), False, {})
-    failed = NodeResult(1, "b", Verdict(JobStatus.oom_gpu, None, "rank 3: out of memory"), False, {})
-    assert combine([stopped, failed], 2) == Verdict(JobStatus.oom_gpu, None, "b: rank 3: out of memory")
+    [report] = read_reports(AttemptPaths(Path(order.run_dir)), 1)
+    assert report.was_stopped
+    assert not report.delivered
 
 
 def test_pilot_runs_what_is_pending_and_leaves(bench: Bench, store: Store) -> None:

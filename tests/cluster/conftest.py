@@ -1,0 +1,51 @@
+"""One Slurm and one PostgreSQL server for all tests here that need them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.places import ClusterPlace
+from tests.cluster.slurm_cluster import SlurmCluster
+from tests.postgres import PostgresServer, private_server, server_programs
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A private server."""
+    programs = server_programs()
+    assert programs is not None
+    with private_server(programs) as server:
+        yield server
+
+
+@pytest.fixture
+def db_url(postgres: PostgresServer) -> Iterator[str]:
+    """An empty database."""
+    with postgres.database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[SlurmCluster]:
+    """Three nodes with two pretend GPUs each."""
+    base = Path(tempfile.mkdtemp(prefix="orch-s-", dir="/tmp"))
+    cluster = SlurmCluster(base)
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture
+def slurm_place(slurm: SlurmCluster, db_url: str, tmp_path: Path) -> Iterator[ClusterPlace]:
+    """A workplace whose sweeps run on the Slurm; every rank takes a pretend GPU."""
+    options = ["--engine", "slurm", "--engine-option", "gres=gpu:{gpus}", "--engine-option", "poll_s=1"]
+    yield ClusterPlace(tmp_path, options, db_url, slurm.environment())
+    slurm.settle()
