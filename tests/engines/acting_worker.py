@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 OK, NO_RESULT, RAISES, KILLED, IGNORES_TERM, GRANDCHILD, FAILS_ONCE, PRINTS = range(1, 9)
+SECOND_SILENT, SLOW_ONCE, WAITS_FOR_GO = range(9, 12)
 
 
 def main(job_path: str, rank: int) -> NoReturn:
@@ -28,7 +29,7 @@ def main(job_path: str, rank: int) -> NoReturn:
         _say(file, kind="start", v=1, attempt_uid=job["attempt_uid"], rank=rank, pid=os.getpid(),
              host=os.uname().nodename, device_uuid=None, launch_mode=job["launch_mode"],
              ranks=job["world_size"])  # fmt: skip
-        _act(action, Path(job["run_dir"]))
+        _act(action, rank, Path(job["run_dir"]))
         for number in range(iterations):
             time.sleep(parameters["dwell_s"])
             _say(file, kind="iteration", rank=rank, iteration=number, is_warmup=number == 0,
@@ -38,8 +39,8 @@ def main(job_path: str, rank: int) -> NoReturn:
     os._exit(0)
 
 
-def _act(action: int, run_dir: Path) -> None:
-    if action == NO_RESULT:
+def _act(action: int, rank: int, run_dir: Path) -> None:
+    if action == NO_RESULT or (action == SECOND_SILENT and rank == 1):
         os._exit(0)
     if action == RAISES:
         raise RuntimeError("as asked")
@@ -54,9 +55,22 @@ def _act(action: int, run_dir: Path) -> None:
         if not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+    if action == SLOW_ONCE:
+        marker = run_dir.parent / "slow-once"
+        if not marker.exists():
+            marker.touch()
+            _wait_for(run_dir / "go-on")
+    if action == WAITS_FOR_GO:
+        _wait_for(run_dir.parents[2] / "go")
     if action == PRINTS:
         print("a line for the log", flush=True)
+        print("devices", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
         print("and one for stderr", file=sys.stderr, flush=True)
+
+
+def _wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.02)
 
 
 def _say(file: Any, **record: object) -> None:

@@ -153,8 +153,8 @@ def test_sbatch_options_name_what_the_sweep_file_names() -> None:
         options, name="u", comment="c", folder=Path("/r"), nodes=2, ranks_per_node=8, gpus=True
     )
     wanted_ones = (
-        "--partition=gpu --account=me --qos=low --constraint=h200 --time=30 --gres=gpu:8 --nodes=2 --no-requeue"
-        " --mem=0 --nice=5 --cpus-per-task=8"
+        "--partition=gpu --account=me --qos=low --constraint=h200 --time=30 --gres=gpu:8 --nodes=2"
+        " --no-requeue --mem=0 --nice=5 --cpus-per-task=8"
     )
     for wanted in wanted_ones.split():
         assert wanted in arguments
