@@ -65,6 +65,6 @@ def launch_sweep(request: SweepRequest, view: ProgressView) -> SweepOutcome:
         stop_within_s=plan.limits.grace_s + _LEAVE_WITHIN_S,
         continue_with=shlex.join(["orch", *request.command]),
     )
-    hosts = hosts_of(plan.engine.name)
+    hosts = getattr(engine, "hosts", hosts_of(plan.engine.name))
     with open_store(request.db_url, create=True, hosts=hosts, patience_s=_PATIENCE_S) as store:
         return run_sweep(store, plan, engine, options, view)

@@ -176,7 +176,7 @@ class Recorder:
     def open(self) -> None:
         """Start the thread that speaks to the database."""
         self.wake_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._finisher = Finisher(self.setting.db_url, self._post)
+        self._finisher = Finisher(self.setting.db_url, self.post)
 
     def close(self) -> None:
         """Write what is left; safe to repeat."""
@@ -246,13 +246,14 @@ class Recorder:
         events, self._events = self._events, []
         return events
 
-    def _keep_alive(self) -> None:
-        if self._finisher is not None:
-            self._finisher.keep_alive(self._alive)
-
-    def _post(self, work: Callable[[], None]) -> None:
+    def post(self, work: Callable[[], None]) -> None:
+        """Have ``take`` do something; may be called from any thread."""
         self._done.append(work)
         try:
             os.write(self._write_fd, b"\0")
         except OSError:
             pass
+
+    def _keep_alive(self) -> None:
+        if self._finisher is not None:
+            self._finisher.keep_alive(self._alive)

@@ -49,12 +49,14 @@ class Progress:
 class Ended:
     """The attempt is over; where the order said ``finish``, the database knows it too.
 
-    ``retry``: the job is pending again.
+    ``retry``: the job is pending again. ``report``: where the order did not, what the node saw
+    (``report.report_to_json``), for whoever judges.
     """
 
     attempt_uid: str
     verdict: Verdict
     retry: bool
+    report: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ def event_to_line(event: SupervisorEvent) -> bytes:
                 "retry": event.retry,
                 **verdict_to_json(event.verdict),
             }
+            if event.report is not None:
+                body["report"] = event.report
         case Notice():
             body = {"event": "notice", "text": event.text}
     return json.dumps(body).encode() + b"\n"
@@ -113,7 +117,7 @@ def event_from_json(body: Mapping[str, Any]) -> SupervisorEvent:
         case "progress":
             return Progress(body["uid"], body["iteration"], body["of"])
         case "ended":
-            return Ended(body["uid"], verdict_from_json(body), body["retry"])
+            return Ended(body["uid"], verdict_from_json(body), body["retry"], body.get("report"))
         case "notice":
             return Notice(body["text"])
     raise ValueError(f"unknown supervisor event {body['event']!r}")

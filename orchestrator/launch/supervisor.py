@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.launch import cleanup
@@ -26,6 +28,7 @@ from orchestrator.launch.notify import FolderWatch
 from orchestrator.launch.oom import OomWatch
 from orchestrator.launch.order import LaunchOrder, order_from_json
 from orchestrator.launch.processes import become_subreaper, signal_process
+from orchestrator.launch.report import report_of, report_to_json
 from orchestrator.launch.sections import Sections
 from orchestrator.launch.servers import ForkServers
 from orchestrator.launch.verdict import Stop
@@ -173,7 +176,8 @@ class Supervisor:
         event = Ended(attempt.uid, Verdict(ending.status, ending.failure_kind, ending.message), retry)
         if not attempt.order.finish or self._finisher is None:
             self._tell_alive()
-            self.emit(event)
+            seen = report_to_json(report_of(attempt, socket.gethostname()))
+            self.emit(replace(event, report=seen))
             self._leave_if_idle()
             return
         self._record(attempt, ending, event)

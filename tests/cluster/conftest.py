@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.places import ClusterPlace
+from tests.cluster.places import ClusterPlace, RayPlace
+from tests.cluster.ray_cluster import RayCluster
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.postgres import PostgresServer, private_server, server_programs
 
@@ -49,3 +50,20 @@ def slurm_place(slurm: SlurmCluster, db_url: str, tmp_path: Path) -> Iterator[Cl
     options = ["--engine", "slurm", "--engine-option", "gres=gpu:{gpus}", "--engine-option", "poll_s=1"]
     yield ClusterPlace(tmp_path, options, db_url, slurm.environment())
     slurm.settle()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayCluster]:
+    """Two nodes with two processors each."""
+    with RayCluster() as cluster:
+        cluster.add_node()
+        yield cluster
+
+
+@pytest.fixture
+def ray_place(ray_cluster: RayCluster, db_url: str, tmp_path: Path) -> RayPlace:
+    """A workplace whose sweeps run on the Ray cluster."""
+    options = ["--engine", "ray", "--engine-option", f"address={ray_cluster.address}"]
+    place = RayPlace(tmp_path, options, db_url)
+    place.nodes_state_dir = ray_cluster.state_dir
+    return place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -22,3 +23,26 @@ class ClusterPlace(Workplace):
                 return connection.execute(sql).fetchall()
             except psycopg.errors.UndefinedTable:
                 return []
+
+
+class RayPlace(ClusterPlace):
+    """As ``ClusterPlace``; Ray's own daemons are no survivors, orch's processes on the nodes are."""
+
+    nodes_state_dir = ""
+
+    def survivors(self) -> list[int]:
+        """Also supervisors and fork servers that Ray workers have started."""
+        mark = f"ORCH_STATE_DIR={self.nodes_state_dir}".encode()
+        found = super().survivors()
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (entry / "cmdline").read_bytes()
+                environ = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            ours = any(
+                name in command for name in (b"orchestrator.launch", b"worker.server", b"worker.guarded")
+            )
+            if ours and mark in environ.split(b"\0"):
+                found.append(int(entry.name))
+        return found

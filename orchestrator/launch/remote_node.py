@@ -1,0 +1,137 @@
+"""One node of one attempt inside a process that serves many, one after the other: a Ray worker.
+
+The supervisor, and in it the fork server, lives as long as the process, so a short job costs no start of
+Python. When the process goes, the supervisor sees the end of its input, stops everything and leaves.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import shutil
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orchestrator.errors import EngineError
+from orchestrator.launch.client import SupervisorClient
+from orchestrator.launch.events import Ended, Progress, SupervisorEvent
+from orchestrator.launch.hoststate import state_dir
+from orchestrator.launch.meeting import Board, Meeting
+from orchestrator.launch.node import place_on_devices
+from orchestrator.launch.order import LaunchOrder
+from orchestrator.launch.paths import AttemptPaths
+from orchestrator.launch.report import NodeReport, report_from_json
+
+_ASK_EVERY_S = 0.5
+_LOG_TAIL_BYTES = 1 << 20
+_STOPPED = "orch stopped it"
+_client: SupervisorClient | None = None
+
+Talk = Callable[[Sequence[SupervisorEvent]], bool]
+"""Passes events on; answers whether the attempt is to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFiles:
+    """What a node has written where orch cannot read it; empty if orch sees the folder itself.
+
+    Attributes:
+        logs: ends of the logs, by name.
+        spools: the records, by name.
+    """
+
+    logs: dict[str, bytes]
+    spools: dict[str, bytes]
+
+
+def run_here(
+    order: LaunchOrder, token: str, talk: Talk, board: Board | None, address: str | None
+) -> tuple[NodeReport, NodeFiles]:
+    """Run this node's ranks under this process's supervisor; their report, and their files if need be.
+
+    Args:
+        token: a file in the run directory that tells whether orch and this node see the same one.
+        board: where the nodes of one attempt meet; None for a single node.
+        address: how other nodes reach this host.
+    """
+    shared = (Path(order.run_dir) / token).exists()
+    if not shared:
+        order = replace(order, run_dir=str(state_dir() / "attempts" / order.attempt_uid))
+    order = replace(place_on_devices(order), finish=False)
+    meeting = Meeting(order, board, address) if board is not None and order.num_nodes > 1 else None
+    try:
+        if meeting is not None:
+            order = meeting.agree()
+        report = _supervised(order, talk)
+    finally:
+        if meeting is not None:
+            meeting.end()
+    if shared:
+        return report, NodeFiles({}, {})
+    files = _files(AttemptPaths(Path(order.run_dir)))
+    shutil.rmtree(order.run_dir, ignore_errors=True)
+    return report, files
+
+
+def _supervised(order: LaunchOrder, talk: Talk) -> NodeReport:
+    client = _supervisor()
+    client.start(order)
+    while True:
+        try:
+            return _follow(client, order, talk)
+        except KeyboardInterrupt:  # how Ray cancels a task
+            client.stop(order.attempt_uid, _STOPPED)
+
+
+def _follow(client: SupervisorClient, order: LaunchOrder, talk: Talk) -> NodeReport:
+    told, next_s, stopped = list[SupervisorEvent](), time.monotonic() + _ASK_EVERY_S, False
+    while True:
+        select.select([client], [], [], max(next_s - time.monotonic(), 0.0))
+        for event in client.events():
+            if isinstance(event, Ended) and event.attempt_uid == order.attempt_uid:
+                if told:
+                    talk(told)
+                assert event.report is not None
+                return replace(report_from_json(event.report), node_rank=order.node_rank)
+            if isinstance(event, Progress):
+                told = [one for one in told if not isinstance(one, Progress)]
+            told.append(event)
+        if not client.alive:
+            raise EngineError(f"the supervisor on {socket.gethostname()} died")
+        if time.monotonic() >= next_s or any(not isinstance(one, Progress) for one in told):
+            if talk(told) and not stopped:
+                stopped = True
+                client.stop(order.attempt_uid, _STOPPED)
+            told, next_s = [], time.monotonic() + _ASK_EVERY_S
+
+
+def _supervisor() -> SupervisorClient:
+    global _client
+    if _client is None or not _client.alive:
+        _client = SupervisorClient(db_url=None, log_path=state_dir() / f"supervisor-{os.getpid()}.log")
+        atexit.register(_client.close)
+    return _client
+
+
+def _files(paths: AttemptPaths) -> NodeFiles:
+    logs = {path.name: _tail(path) for path in paths.run_dir.glob("*.log")}
+    return NodeFiles(logs, {path.name: path.read_bytes() for path in paths.spool_dir.glob("*.jsonl")})
+
+
+def _tail(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(file.tell() - _LOG_TAIL_BYTES, 0))
+        return file.read()
+
+
+def write_files(paths: AttemptPaths, files: NodeFiles) -> None:
+    """Lay a node's files down where orch looks for them."""
+    for folder, part in ((paths.run_dir, files.logs), (paths.spool_dir, files.spools)):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in part.items():
+            (folder / Path(name).name).write_bytes(content)
