@@ -24,11 +24,17 @@ SETTINGS = list(itertools.product((False, True), repeat=2))
 SWEEP = Path(__file__).resolve().parent.parent / "sweeps" / "deepspeed_example.yaml"
 
 
+def deepspeed_command() -> str:
+    """The ``deepspeed`` command of this Python, else the one on PATH."""
+    own = Path(sys.executable).with_name("deepspeed")
+    return str(own) if own.exists() else "deepspeed"
+
+
 def run_example(script: Path, options: argparse.Namespace, folder: Path) -> list[float]:
     """One trial of the example's loop: seconds of each of its four commands."""
     seconds = []
     for pin_memory, non_blocking in SETTINGS:
-        command = ["deepspeed", f"--num_gpus={options.num_gpus}", str(script)]
+        command = [deepspeed_command(), f"--num_gpus={options.num_gpus}", str(script)]
         command += ["--hidden_dim", str(options.hidden_dim), "--nlayers", str(options.nlayers)]
         command += ["--pin_memory"] * pin_memory + ["--non_blocking"] * non_blocking
         began = time.monotonic()

@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
+from worker import nvml
+
 _TORCH_WORKERS = ("worker.rank",)
 """Rank modules that need torch and DeepSpeed; any other is imported alone."""
 
@@ -33,8 +35,10 @@ def load(module: str, accelerator: str, cache_folder: str) -> Learned | None:
     """Import what ranks of this worker need; None if there is nothing to learn (a torch-free worker)."""
     if module not in _TORCH_WORKERS:
         return None
-    import deepspeed  # noqa: F401
     import torch  # noqa: F401
+
+    with nvml.put_off():
+        import deepspeed  # noqa: F401
 
     load_ops(str(Path(cache_folder)))
     learned = Learned(Path(cache_folder) / f"modules-{_versions_key(accelerator)}.json")
@@ -55,6 +59,15 @@ def thread_count() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
+def thread_names() -> list[str]:
+    """What the kernel calls the threads of this process, the main one first."""
+    names = []
+    for task in sorted(os.listdir("/proc/self/task"), key=int):
+        with contextlib.suppress(OSError):
+            names.append(Path(f"/proc/self/task/{task}/comm").read_text().strip())
+    return names
+
+
 def load_ops(folder: str) -> None:
     """Load DeepSpeed's compiled ops so that no rank has to, and build them first if need be.
 
@@ -71,11 +84,13 @@ def load_ops(folder: str) -> None:
         text = Path(report).read_text()
         os.unlink(report)
         for line in text.splitlines():
-            _load_library(*line.split("\t"))
+            with nvml.put_off():
+                _load_library(*line.split("\t"))
 
 
 def _build_and_report(report: str) -> NoReturn:
     with contextlib.suppress(BaseException):
+        nvml.initialise()
         from deepspeed.accelerator import get_accelerator
 
         from worker.ops import load_comm_op, load_fused_adam
@@ -160,7 +175,7 @@ class Learned:
         for name in names:
             if name in sys.modules or name in self._harmful:
                 continue
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), nvml.put_off():
                 importlib.import_module(name)
             if thread_count() != 1:
                 return name

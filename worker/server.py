@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from worker import preload
+from worker import nvml, preload
 from worker.guarded import die_with_parent, resolve
 
 _MESSAGE_BYTES = 1 << 20
@@ -31,9 +31,9 @@ _MESSAGE_BYTES = 1 << 20
 
 def unsafe_reason() -> str | None:
     """Why a fork would not be safe now; None if it is."""
-    threads = len(os.listdir("/proc/self/task"))
-    if threads != 1:
-        return f"the fork server has {threads} threads"
+    threads = preload.thread_names()
+    if len(threads) != 1:
+        return f"the fork server has {len(threads)} threads ({', '.join(threads)})"
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is initialised in the fork server"
@@ -117,7 +117,7 @@ class Server:
         if report is not None and self._learned is not None:
             problem = self._learned.take(report)
             if problem is not None:
-                self._say({"op": "note", "text": problem})
+                self._say({"op": "spoiled", "text": problem})
 
     def _be_rank(
         self,
@@ -144,6 +144,8 @@ class Server:
             # Nothing stays frozen: a rank's collections must cost what they cost anywhere.
             gc.unfreeze()
             gc.enable()
+            if "torch" in sys.modules:
+                nvml.initialise()
             if report is not None:
                 preload.report_on_exit(report)
             resolve(self._worker)(request["job"], rank)

@@ -21,6 +21,8 @@ _MOST_IDLE_SERVERS = 3
 _READY_TIMEOUT_S = 900.0
 """Building the ops is part of getting ready: about two minutes on two cores."""
 _MOST_STARTS_IN_A_ROW = 2
+_MOST_REPLACEMENTS = 5
+"""Of servers that a learned module made unsafe: each successor leaves one more module out."""
 
 
 class ForkUser(Protocol):
@@ -69,8 +71,10 @@ class ForkServer:
         cache_folder: Path,
         notice: Callable[[str], None],
         on_gone: Callable[[ForkServer], None],
+        on_spoiled: Callable[[ForkServer], None],
     ) -> None:
         self.is_ready = False
+        self.is_retired = False
         self.is_gone = False
         self.was_ready = False
         self.unsafe: str | None = None
@@ -79,6 +83,7 @@ class ForkServer:
         self._children = children
         self._notice = notice
         self._on_gone = on_gone
+        self._on_spoiled = on_spoiled
         self._waiters: list[Callable[[], None]] = []
         self._groups: dict[int, _Pending] = {}
         self._next_group = 0
@@ -156,6 +161,12 @@ class ForkServer:
         """Let the server end: it sees the end of its control socket."""
         self._close_control()
 
+    def retire(self) -> None:
+        """Let the server end with its last rank."""
+        self.is_retired = True
+        if self.is_idle:
+            self.close()
+
     def _read(self) -> None:
         while True:
             try:
@@ -195,8 +206,11 @@ class ForkServer:
                             del self._groups[group]
                         break
                 self._children.ended(message["pid"], message["code"])
-            case "note":
+                if self.is_retired and self.is_idle:
+                    self.close()
+            case "spoiled":
                 self._notice(message["text"])
+                self._on_spoiled(self)
 
     def _exited(self, _code: int | None) -> None:
         # What it said before it died is still in the socket.
@@ -251,6 +265,7 @@ class ForkServers:
         self._notice = notice
         self._servers: dict[tuple[object, ...], ForkServer] = {}
         self._failed_starts: dict[tuple[object, ...], int] = {}
+        self._replacements: dict[tuple[object, ...], int] = {}
         self._closing = False
 
     @property
@@ -269,11 +284,18 @@ class ForkServers:
             return None
 
         def gone(server: ForkServer) -> None:
-            if self._servers.get(key) is server:
-                del self._servers[key]
+            if self._servers.get(key) is not server:
+                return
+            del self._servers[key]
             self._failed_starts[key] = 0 if server.was_ready else self._failed_starts.get(key, 0) + 1
             if not self._closing and server.was_ready:
                 self._notice("the fork server died; a new one is started")
+
+        def spoiled(server: ForkServer) -> None:
+            self._replacements[key] = self._replacements.get(key, 0) + 1
+            if self._servers.get(key) is server and self._replacements[key] <= _MOST_REPLACEMENTS:
+                del self._servers[key]
+                server.retire()
 
         server = ForkServer(
             self._loop,
@@ -284,6 +306,7 @@ class ForkServers:
             cache_folder=module_cache_folder(),
             notice=self._notice,
             on_gone=gone,
+            on_spoiled=spoiled,
         )
         self._servers[key] = server
         self._stop_idle(but=server)
