@@ -33,10 +33,9 @@ def test_put_off_initialises_nothing_and_gives_everything_back(
 ) -> None:
     cuda = SimpleNamespace(_cached_device_count=None, is_initialized=lambda: False)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    with pytest.raises(ImportError), nvml.put_off():
+    with nvml.put_off():
         driver.nvmlInit()
         assert cuda._cached_device_count == 1
-        raise ImportError
     assert driver.calls == 0
     assert cuda._cached_device_count is None
     driver.nvmlInit()
