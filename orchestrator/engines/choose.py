@@ -107,6 +107,10 @@ def make_engine(plan: Plan, db_url: str, gpus: Sequence[str] | None = None) -> E
     """
     setting, options = setting_of(plan, db_url), plan.engine.options
     if isinstance(options, SlurmOptions):
+        if options.mode == "pilot":
+            from orchestrator.engines.slurm_pilots import SlurmPilots
+
+            return SlurmPilots(setting, options)
         from orchestrator.engines.slurm import SlurmEngine
 
         return SlurmEngine(setting, options)

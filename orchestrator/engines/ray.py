@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import select
+import socket
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,8 @@ except ImportError as error:
     raise EngineError("Ray is not installed", "engine ray", "pip install 'offload-orch[ray]'") from error
 
 _STOP_NODES_S = 30.0
+_ANSWER_WITHIN_S = 10.0
+_START = "start it with ray start --head, or leave the address out for a cluster of this host alone"
 
 
 class Mailbox:
@@ -267,6 +270,8 @@ class RayEngine:
 
     def _connect(self) -> None:
         address = self._options.address or os.environ.get("RAY_ADDRESS")
+        if address:
+            _require_answer(address)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         try:
             if address:
@@ -276,9 +281,7 @@ class RayEngine:
                 self._is_ours = True
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise EngineError(
-                f"cannot connect to Ray at {address or 'this host'}: {error}",
-                "engine ray",
-                "start it with ray start --head, or leave the address out for a cluster of this host alone",
+                f"cannot connect to Ray at {address or 'this host'}: {error}", "engine ray", _START
             ) from error
 
     def _listen(self) -> None:
@@ -354,23 +357,22 @@ class RayEngine:
         late = [
             one
             for one in self._jobs.values()
-            if not one.heard and not one.warned and time.monotonic() - one.since_s > limit_s
+            if not one.heard and not one.over and time.monotonic() - one.since_s > limit_s
         ]
         if not late:
             return
         alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         for one in late:
-            one.warned = True
+            one.since_s = time.monotonic()
             nodes = sum(node.get(self._kind, 0) >= one.per_node for node in alive)
-            uid = one.followed.uid
             if nodes < one.followed.nodes:
                 text = f"Ray has no room any more: {nodes} nodes with {one.per_node} {self._kind}"
                 one.word = Word(JobStatus.lost, f"{text}, {one.followed.nodes} are needed")
                 self._stop(one)
-            else:
-                self._said.append(
-                    Notice(f"attempt {uid[:8]} has waited {limit_s:g} s for room in the cluster")
-                )
+            elif not one.warned:
+                one.warned = True
+                uid = one.followed.uid[:8]
+                self._said.append(Notice(f"attempt {uid} has waited {limit_s:g} s for room in the cluster"))
 
 
 def word_of(error: BaseException) -> Word:
@@ -385,6 +387,20 @@ def word_of(error: BaseException) -> Word:
         return Word(JobStatus.lost, f"its node could not run it: {lines[-1]}", retry=True)
     name = type(error).__name__
     return Word(JobStatus.lost, f"Ray lost its node or worker ({name})", retry=True)
+
+
+def _require_answer(address: str) -> None:
+    """Raises EngineError where nobody listens: Ray itself would try for minutes."""
+    if address.startswith("ray://"):
+        fix = "run orch on a node of the cluster and give its address, e.g. auto"
+        raise EngineError("orch is a driver, not a Ray Client", f"address {address}", fix)
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), _ANSWER_WITHIN_S).close()
+    except OSError as error:
+        raise EngineError(f"cannot connect to Ray at {address}: {error}", "engine ray", _START) from error
 
 
 def _wants_gpus() -> bool:

@@ -224,6 +224,8 @@ class Schedule:
         self._tries[job.job_id] = self._tries.get(job.job_id, 0) + 1
         if self._engine.claims_itself:
             self._claimable[job.job_id] = job
+            # Pilots claim pending jobs alone, and one that was lost with its pilot is not.
+            self._store.requeue(self._sweep_id)
         else:
             self._queue.appendleft(job)
 

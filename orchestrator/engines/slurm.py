@@ -70,7 +70,7 @@ class SlurmEngine:
         self._options = options
         nodes = slurm.nodes(options.partition)
         self._gpus = wants_gpus(options, max((node.gpus for node in nodes), default=0))
-        self._capacity = _capacity(nodes, options, self._gpus)
+        self._capacity = partition_capacity(nodes, options, self._gpus)
         self._recorder = Recorder(setting)
         self._jobs: dict[str, _Job] = {}
         self._reserved: set[str] = set()
@@ -382,7 +382,8 @@ def _is_requeued(job: slurm.SlurmJob) -> bool:
     return job.raw_state.startswith(("REQUEUE", "SPECIAL_EXIT"))
 
 
-def _capacity(nodes: Sequence[slurm.SlurmNode], options: SlurmOptions, gpus: bool) -> Capacity:
+def partition_capacity(nodes: Sequence[slurm.SlurmNode], options: SlurmOptions, gpus: bool) -> Capacity:
+    """What the nodes of the partition can give."""
     if not nodes:
         raise EngineError("the partition has no node", "engine slurm", "see sinfo")
     by_gres = options.gres not in (None, "none") or gpus

@@ -1,8 +1,7 @@
 """A pilot: claims jobs of one sweep from the database and runs them until its allocation ends.
 
-``python -m orchestrator.launch.pilot --db URL --sweep NAME --until EPOCH --setting FILE``, inside an
-allocation of one node. Jobs run as on the local engine: supervised, by the fork server, timed one at a
-time.
+``python -m orchestrator.launch.pilot --setting FILE [--until EPOCH]``, inside an allocation of one node.
+Jobs run as on the local engine: supervised, by the fork server, timed one at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from orchestrator.errors import OrchError
@@ -39,10 +38,13 @@ class PilotSetting:
     """What a pilot is told by its engine.
 
     Attributes:
+        db_url, sweep: what to claim from; in a file, since a command line is everybody's to read.
         slots: ranks at once on a CPU; on a GPU host every visible device is one.
         retries: attempts more that a job gets after a failure that may pass.
     """
 
+    db_url: str = ""
+    sweep: str = ""
     engine: str = "slurm"
     engine_job: str | None = None
     launcher: Launcher = "fork"
@@ -93,6 +95,7 @@ class Pilot:
         self._begun_at: dict[str, float] = {}
         self._longest_s = 0.0
         self._failures_in_a_row = 0
+        self._leaving = False
         self._supervisor = Supervisor(self._take)
         self._supervisor.open_database(store.url)
 
@@ -102,11 +105,11 @@ class Pilot:
         supervisor.loop.call_soon(self._look)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(
-                number, lambda _n, _f: supervisor.loop.post(lambda: supervisor.leave("the pilot was stopped"))
+                number, lambda _n, _f: supervisor.loop.post(lambda: self._leave("the pilot was stopped"))
             )
         supervisor.loop.call_later(
             max(0.0, self._until - time.time() - self._setting.grace_s),
-            lambda: supervisor.leave("the allocation ends"),
+            lambda: self._leave("the allocation ends"),
         )
         try:
             supervisor.loop.run()
@@ -127,12 +130,18 @@ class Pilot:
     def _look(self) -> None:
         """Now and then: has somebody cancelled, is there new work?"""
         if self._store.cancel_requested(self._sweep.sweep_id):
-            self._supervisor.leave("cancelled by the user")
+            self._leave("cancelled by the user")
             return
         self._claim()
         self._supervisor.loop.call_later(_LOOK_EVERY_S, self._look)
 
+    def _leave(self, reason: str) -> None:
+        self._leaving = True
+        self._supervisor.leave(reason)
+
     def _claim(self) -> None:
+        if self._leaving:
+            return
         expected_s = self._longest_s or min(_FIRST_JOB_S, self._setting.timeout_s)
         may_claim = (
             time.time() + expected_s + self._setting.grace_s < self._until
@@ -144,7 +153,7 @@ class Pilot:
                 break
             self._start(*claimed)
         if not self._held:
-            self._supervisor.leave("nothing left to claim")
+            self._leave("nothing left to claim")
 
     def _fits(self, job: JobRow) -> bool:
         values = job.cell_values.values
@@ -214,12 +223,17 @@ class Pilot:
         )
 
 
+def _allocation_end() -> float:
+    """When Slurm will take the allocation away; a year from now where it does not say."""
+    return float(os.environ.get("SLURM_JOB_END_TIME") or time.time() + 365 * 86400)
+
+
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m orchestrator.launch.pilot")
-    parser.add_argument("--db", default=os.environ.get("ORCH_DB"), required="ORCH_DB" not in os.environ)
-    parser.add_argument("--sweep", required=True)
-    parser.add_argument("--until", type=float, required=True, help="seconds since 1970")
+    parser.add_argument("--db", help="instead of the setting's")
+    parser.add_argument("--sweep", help="instead of the setting's")
+    parser.add_argument("--until", type=float, default=_allocation_end(), help="seconds since 1970")
     parser.add_argument("--setting", type=Path)
     arguments = parser.parse_args()
 
@@ -228,9 +242,10 @@ def main() -> int:
         sys.stdout.buffer.flush()
 
     try:
-        with open_store(arguments.db) as store:
-            setting = load_setting(arguments.setting)
-            Pilot(store, arguments.sweep, setting, arguments.until, tell).run()
+        setting = load_setting(arguments.setting)
+        setting = replace(setting, engine_job=setting.engine_job or os.environ.get("SLURM_JOB_ID"))
+        with open_store(arguments.db or setting.db_url) as store:
+            Pilot(store, arguments.sweep or setting.sweep, setting, arguments.until, tell).run()
     except OrchError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -33,7 +33,7 @@ from orchestrator.store.rows import (
 from orchestrator.store.session import Session
 from orchestrator.store.spoolfile import spool_files
 from orchestrator.store.status import JobStatus, Verdict
-from orchestrator.store.tables import attempt, attempt_rank, event
+from orchestrator.store.tables import attempt, attempt_rank, event, job
 
 if TYPE_CHECKING:
     import pandas
@@ -224,6 +224,11 @@ class Store:
     def attempts(self, job_id: int) -> list[AttemptRow]:
         """Every attempt of the job, oldest first."""
         return self.session.read(lambda c: attempts.find_attempts(c, attempt.c.job_id == job_id))
+
+    def attempts_after(self, sweep_id: int, attempt_id: int) -> list[AttemptRow]:
+        """Attempts of the sweep that were begun after that one, oldest first."""
+        later = (job.c.sweep_id == sweep_id, attempt.c.attempt_id > attempt_id)
+        return self.session.read(lambda c: attempts.find_attempts(c, *later))
 
     def running_attempts(self, sweep_id: int | None = None) -> list[AttemptRow]:
         """Attempts that the database holds as running, of one sweep or of all."""
