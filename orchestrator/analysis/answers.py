@@ -6,7 +6,7 @@ Everything here is derived from the sweep's own rows. A thing that does not show
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from orchestrator.analysis import findings
@@ -30,6 +30,12 @@ class Best:
     reload_link_share: float | None
     question: tuple[tuple[str, Value], ...]
     """The axes that make up the question, where the sweep varies them."""
+    settings: int = 1
+    """How many settings answered the question; of one alone nobody knows whether it is the best."""
+    flagged_faster: tuple[str, ...] = ()
+    """Cells that were faster still, but carry a flag: ``9ada2d (link drifted)``."""
+    as_good: tuple[str, ...] = ()
+    """Settings of which some job was no slower than the slowest of the best: they cannot be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +47,17 @@ class Answers:
 
     @property
     def largest(self) -> tuple[Best, ...]:
-        """In each environment the best setting for the largest copy."""
+        """In each environment the best setting for the largest copy for which settings were compared."""
         chosen: dict[int | None, Best] = {}
         for best in self.best:
             other = chosen.get(best.environment_id)
-            if other is None or (best.copied_bytes or 0) > (other.copied_bytes or 0):
+            if other is None or _weight(best) > _weight(other):
                 chosen[best.environment_id] = best
         return tuple(chosen.values())
+
+
+def _weight(best: Best) -> tuple[bool, float]:
+    return best.settings > 1, best.copied_bytes or 0.0
 
 
 def answer(jobs: JobSet) -> Answers:
@@ -59,21 +69,48 @@ def answer(jobs: JobSet) -> Answers:
 def best_settings(jobs: JobSet) -> tuple[Best, ...]:
     """For each question and environment the best setting, as the view ``best_setting`` defines it."""
     valid = [job for job in jobs.measured if job.is_valid and job.number("reload_s_median") is not None]
-    asked = [name for name in jobs.varying(valid) if name not in SETTINGS]
-    questions: dict[tuple[Value, ...], dict[tuple[Value, ...], list[Job]]] = {}
-    for job in valid:
-        question = (job.values.get("environment_id"), *(job.values.get(name) for name in asked))
-        setting = tuple(job.values.get(name) for name in SETTINGS)
-        questions.setdefault(question, {}).setdefault(setting, []).append(job)
+    flagged = [job for job in jobs.measured if not job.is_valid and job.flags()]
+    asked = [name for name in jobs.varying(jobs.measured) if name not in SETTINGS]
+    questions, doubtful = _by_question(valid, asked), _by_question(flagged, asked)
     found = []
     for question, settings in questions.items():
         members = min(settings.values(), key=_asleep_and_awake)
-        found.append(_best(members, question, asked))
+        faster = [
+            f"{others[0].cell6} ({', '.join(dict.fromkeys(flag for job in others for flag in job.flags()))})"
+            for setting, others in doubtful.get(question, {}).items()
+            if setting not in settings and _asleep_and_awake(others) < _asleep_and_awake(members)
+        ]
+        most = max(_cycle_s(job) for job in members)
+        as_good = [
+            setting_text(others[0])
+            for others in settings.values()
+            if others is not members and min(_cycle_s(job) for job in others) <= most
+        ]
+        best = _best(members, question, asked)
+        found.append(
+            replace(best, settings=len(settings), flagged_faster=tuple(faster), as_good=tuple(as_good))
+        )
     return tuple(found)
+
+
+def _by_question(
+    members: Sequence[Job], asked: Sequence[str]
+) -> dict[tuple[Value, ...], dict[tuple[Value, ...], list[Job]]]:
+    """Jobs by environment and question, and then by setting."""
+    questions: dict[tuple[Value, ...], dict[tuple[Value, ...], list[Job]]] = {}
+    for job in members:
+        question = (job.values.get("environment_id"), *(job.values.get(name) for name in asked))
+        setting = tuple(job.values.get(name) for name in SETTINGS)
+        questions.setdefault(question, {}).setdefault(setting, []).append(job)
+    return questions
 
 
 def _asleep_and_awake(members: Sequence[Job]) -> float:
     return _median(members, "offload_s_median", 0.0) + _median(members, "reload_s_median", 0.0)
+
+
+def _cycle_s(job: Job) -> float:
+    return _asleep_and_awake([job])
 
 
 def _median(members: Sequence[Job], column: str, missing: float) -> float:

@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from orchestrator.analysis.jobs import DRIFT_LIMIT_SHARE, Job, JobSet, Value
+from orchestrator.analysis.jobs import Job, JobSet, Value
 from orchestrator.render.values import human_bytes as bytes_text
 from orchestrator.render.values import human_seconds as seconds_text
+from orchestrator.store.figures import DRIFT_LIMIT_SHARE, PAGEABLE_DRIFT_LIMIT_SHARE
 
 Thing = tuple[str, str]
 """A kind (a stable word) and a sentence."""
 
 _PINNING_WORTH_NAMING_S = 0.1
+_MOSTLY_COPYING_SHARE = 0.25
 LEAK_LIMIT_BYTES = 1 << 20
 """Growth a warm iteration that is called a leak."""
 
@@ -43,6 +45,8 @@ def collection(jobs: JobSet) -> list[Thing]:
         size = _middle(sides.get(False, ()), "copied_bytes")
         if plain and frozen and size:
             gains.append((size, plain, frozen))
+    if not gains:
+        return _not_copying(jobs)
     worth = [gain for gain in sorted(gains) if gain[1] - gain[2] > 0.25 * gain[1]]
     if not worth:
         return []
@@ -55,6 +59,60 @@ def collection(jobs: JobSet) -> list[Thing]:
         f"{seconds_text(plain)} to {seconds_text(frozen)}{until}"
     )
     return [("collection", text)]
+
+
+def _not_copying(jobs: JobSet) -> list[Thing]:
+    """The largest copy of which the link would need less than a quarter of the offload."""
+    slow = [
+        (size, whole, share)
+        for job in jobs.measured
+        if (size := job.number("copied_bytes"))
+        and (whole := job.number("offload_s_median"))
+        and (share := job.number("offload_link_share")) is not None
+        and share < _MOSTLY_COPYING_SHARE
+    ]
+    if not slow:
+        return []
+    size, whole, share = max(slow)
+    text = (
+        f"most of an offload of {bytes_text(size)} is not copying: it takes {seconds_text(whole)}, the raw "
+        f"link {seconds_text(whole * share)}; instrumented: 2 splits the rest, gc_freeze takes Python's "
+        "garbage collector out of it"
+    )
+    return [("not_copying", text)]
+
+
+def bytes_differ(jobs: JobSet) -> list[Thing]:
+    """Jobs that freed other bytes than predicted, those apart that did so in some iterations only."""
+    found = [job for job in jobs.jobs if job.values.get("bytes_match") is False]
+    some = [job for job in found if _median_matches(job)]
+    rest = [job for job in found if job not in some]
+    text = "freed other bytes than the formula predicts"
+    things = [("bytes_differ", f"{_count(rest)} {text}")] if rest else []
+    if some:
+        once = f"{_count(some)} {text} in some iteration, though not in the median (--per iteration)"
+        things.append(("bytes_differ_once", once))
+    return things
+
+
+def _median_matches(job: Job) -> bool:
+    freed, predicted = job.number("freed_bytes"), job.number("predicted_freed_bytes")
+    if freed is None or predicted is None:
+        return False
+    return abs(freed - predicted) <= max(1 << 20, 0.001 * predicted)
+
+
+def unprobed(jobs: JobSet) -> list[Thing]:
+    """Jobs on a device whose raw link nobody measured: their share of it is not known."""
+    found = [
+        job
+        for job in jobs.measured
+        if not jobs.on_cpu(job)
+        and job.number("copied_bytes")
+        and (job.number("link_down_gbps") is None or job.number("link_up_gbps") is None)
+    ]
+    text = "no share of the link in one direction or both: the device of the slowest rank was not probed"
+    return [("unprobed", f"{_count(found)} ha{'s' if len(found) == 1 else 've'} {text}")] if found else []
 
 
 def cold_pinning(jobs: JobSet) -> list[Thing]:
@@ -129,11 +187,6 @@ def _flagged(kind: str, text: str, chosen: Callable[[Job], bool]) -> Callable[[J
         return [(kind, f"{_count(found)} {text}")] if found else []
 
     return check
-
-
-def _drifted(job: Job) -> bool:
-    drift = job.number("probe_drift_share")
-    return drift is not None and abs(drift) > DRIFT_LIMIT_SHARE
 
 
 def leaks(jobs: JobSet) -> list[Thing]:
@@ -217,11 +270,7 @@ CHECKS: tuple[Callable[[JobSet], list[Thing]], ...] = (
         "left a state on the wrong device",
         lambda job: job.values.get("devices_ok") is False or job.values.get("failure_kind") == "wrong_device",
     ),
-    _flagged(
-        "bytes_differ",
-        "freed other bytes than the formula predicts",
-        lambda job: job.values.get("bytes_match") is False,
-    ),
+    bytes_differ,
     environments,
     no_device,
     collection,
@@ -231,9 +280,20 @@ CHECKS: tuple[Callable[[JobSet], list[Thing]], ...] = (
     _flagged(
         "overlapped",
         "overlapped with other work on the host or device and may be too slow",
-        lambda job: bool(job.values.get("overlapped")),
+        lambda job: "overlapped" in job.flags(),
     ),
-    _flagged("probe_drift", f"ran while the raw link changed by more than {DRIFT_LIMIT_SHARE:.0%}", _drifted),
+    _flagged(
+        "probe_drift",
+        f"ran while the raw link changed by more than {DRIFT_LIMIT_SHARE:.0%} "
+        f"(pageable copies: {PAGEABLE_DRIFT_LIMIT_SHARE:.0%})",
+        lambda job: job.link_drifted,
+    ),
+    _flagged(
+        "beyond_link",
+        "copied faster than the link was probed, so one of the two is wrong",
+        lambda job: job.is_measured and "faster than the link" in job.flags(),
+    ),
+    unprobed,
     leaks,
     _flagged("slowing", "offloaded more slowly from cycle to cycle", _slows),
     _flagged(

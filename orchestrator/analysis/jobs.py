@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from orchestrator.analysis.conditions import parse_conditions
 from orchestrator.spec.axes import AXES, AXIS_BY_NAME
 from orchestrator.store import queries_report as queries
+from orchestrator.store.figures import LINK_LIMIT_SHARE, drift_limit_share
 from orchestrator.store.rows import SweepRow
 
 Value = bool | int | float | str | None
-
-DRIFT_LIMIT_SHARE = 0.05
-"""Probes around a job that differ by more than this put its figures in doubt."""
 
 SETTINGS = (
     "pin_memory",
@@ -82,10 +80,18 @@ class Job:
         value = self.values.get(column)
         return float(value) if isinstance(value, (int, float)) else None
 
+    @property
+    def link_drifted(self) -> bool:
+        """Whether the probes before and after differ by more than such probes do on an idle host."""
+        drift = self.number("probe_drift_share")
+        then, at_first = self.values.get("pin_memory_then"), self.values.get("pin_memory")
+        pinned = then if then is not None else at_first is not False
+        return drift is not None and abs(drift) > drift_limit_share(bool(pinned))
+
     def flags(self) -> tuple[str, ...]:
         """Why its figures are not to be taken at face value; empty if nothing was found."""
         values, found = self.values, []
-        if values.get("overlapped"):
+        if values.get("overlapped") and (self.number("contention") or 1) <= 1:
             found.append("overlapped")
         if values.get("states_intact") is False:
             found.append("states changed")
@@ -93,9 +99,11 @@ class Job:
             found.append("wrong device")
         if values.get("bytes_match") is False:
             found.append("bytes differ")
-        drift = self.number("probe_drift_share")
-        if drift is not None and abs(drift) > DRIFT_LIMIT_SHARE:
+        if self.link_drifted:
             found.append("link drifted")
+        shares = (self.number("offload_link_share"), self.number("reload_link_share"))
+        if any(share is not None and share > LINK_LIMIT_SHARE for share in shares):
+            found.append("faster than the link")
         if values.get("in_spec") is False:
             found.append("not in spec")
         return tuple(found)

@@ -19,10 +19,12 @@ from orchestrator.analysis.report import Report
 from orchestrator.errors import OrchError
 from orchestrator.render.sentences import (
     best_lines,
+    best_title,
     caption_lines,
     environment_letter,
     environment_text,
     how_to_read,
+    percent,
     trouble_lines,
     waiting_line,
 )
@@ -105,7 +107,7 @@ def _cards(report: Report, best: Best) -> list[tuple[str, str, str]]:
     where = f" · environment {environment_letter(report.jobs, best.environment_id)}" if several else ""
     size = f"{human_bytes(best.copied_bytes)} copied a rank" if best.copied_bytes is not None else ""
     cards = [
-        ("best setting" + where, best.setting, f"{size}, {best.jobs} jobs"),
+        (best_title(best) + where, best.setting, f"{size}, {best.jobs} job{'s' * (best.jobs != 1)}"),
         ("asleep in", human_seconds(best.offload_s), _share(best.offload_link_share)),
         ("awake in", human_seconds(best.reload_s), _share(best.reload_link_share)),
     ]
@@ -123,7 +125,7 @@ def _cards(report: Report, best: Best) -> list[tuple[str, str, str]]:
 
 
 def _share(share: float | None) -> str:
-    return f"{share * 100:.0f} % of the link" if share is not None else "no link probe"
+    return f"{percent(share)} % of the link" if share is not None else "no link probe"
 
 
 def _facts(environment: object) -> list[tuple[str, str]]:

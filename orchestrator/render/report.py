@@ -17,6 +17,7 @@ from orchestrator.render.sentences import (
     environment_letter,
     how_to_read,
     mixed_line,
+    percent,
     trouble_lines,
     waiting_line,
 )
@@ -118,7 +119,8 @@ def people_table(report: Report) -> tuple[list[str], list[list[Value]]]:
 def _headline_texts(summary: Summary) -> dict[str, str]:
     metrics = summary.metrics
     down, up = metrics["offload_link_share"].median, metrics["reload_link_share"].median
-    share = f"{down * 100:.0f} / {up * 100:.0f} %" if down is not None and up is not None else ""
+    known = down is not None or up is not None
+    share = " / ".join("–" if one is None else percent(one) for one in (down, up)) + " %" if known else ""
     freed = "n/a" if summary.on_cpu else _median_text("freed_bytes", metrics["freed_bytes"])
     return {
         "offload": spread_text("offload_s", metrics["offload_s_median"]),
@@ -128,7 +130,7 @@ def _headline_texts(summary: Summary) -> dict[str, str]:
         "of link": share,
         "copied": _median_text("copied_bytes", metrics["copied_bytes"]) if summary.on_cpu else "",
         "freed": freed,
-        "pinned host": _median_text("pinned_bytes", metrics["pinned_bytes"]),
+        "pinned host": _pinned_text(metrics["pinned_bytes"]),
     }
 
 
@@ -146,6 +148,13 @@ _DEVICE_ONLY = ("freed_bytes", "device_freed_bytes")
 
 def _median_text(column: str, found: Spread) -> str:
     return "" if found.median is None else human(column, found.median)
+
+
+def _pinned_text(found: Spread) -> str:
+    """Pinned bytes; the few that the optimizer pins for its own flags are not worth a figure."""
+    if found.median is not None and 0 < found.median < 1000:
+        return "<1 kB"
+    return _median_text("pinned_bytes", found)
 
 
 def spread_text(column: str, found: Spread) -> str:

@@ -30,14 +30,20 @@ def best_lines(report: Report) -> list[str]:
     for best in report.answers.largest:
         several = len(report.answers.largest) > 1
         where = f" [{environment_letter(report.jobs, best.environment_id)}]" if several else ""
-        lines.append(f"best setting{where}: {best_text(best)}")
+        lines.append(f"{best_title(best)}{where}: {best_text(best)}")
         if memory := _memory_text(report, best):
             lines.append(f"  {memory}")
-        same = [b for b in report.answers.best if b.environment_id == best.environment_id]
+        if best.flagged_faster:
+            lines.append(f"  faster, but flagged and so left out: {', '.join(best.flagged_faster)}")
+        if best.as_good:
+            lines.append(f"  its jobs' times overlap with: {'; '.join(best.as_good[:4])}")
+        elif best.settings > 1 and best.jobs == 1:
+            lines.append("  one job of it: only repeats can tell whether that is chance")
+        same = [b for b in report.answers.best if b.environment_id == best.environment_id and b.settings > 1]
         winners = Counter(b.setting for b in same)
         if len(winners) > 1:
             rest = "; ".join(f"{name} in {count}" for name, count in winners.most_common(3))
-            lines.append(f"  of {len(same)} sizes and models: {rest}")
+            lines.append(f"  of {len(same)} comparisons of settings: {rest}")
     return lines or ["no valid job to name a best setting from"]
 
 
@@ -47,7 +53,7 @@ def _memory_text(report: Report, best: Best) -> str:
     parts = []
     if best.freed_bytes is not None and environment.get("accelerator") != "cpu":
         parts.append(f"frees {human_bytes(best.freed_bytes)} a GPU")
-    if best.pinned_bytes:
+    if best.pinned_bytes and best.pinned_bytes >= 1000:  # a few bytes are the optimizer's own flags
         ram = environment.get("ram_bytes")
         whole = human_bytes(best.pinned_bytes * best.ranks_a_node)
         of = f" ({whole} of {human_bytes(ram)} host memory)" if isinstance(ram, (int, float)) else ""
@@ -55,15 +61,26 @@ def _memory_text(report: Report, best: Best) -> str:
     return " · ".join(parts)
 
 
+def best_title(best: Best) -> str:
+    """What its line is called: the best of several settings, or the only one with valid figures."""
+    return "best setting" if best.settings > 1 else "only valid setting"
+
+
+def percent(share: float) -> str:
+    """A share without its sign: ``97``, and ``<1`` for what is not nothing."""
+    return "<1" if 0 < share < 0.01 else f"{share * 100:.0f}"
+
+
 def best_text(best: Best) -> str:
-    """``pin_memory → asleep in 0.64 s, awake in 0.71 s at 34.4 GB (97 % / 88 % of the link)``."""
+    """``pin_memory → asleep in 0.64 s, awake in 0.71 s at 34.4 GB copied a rank (97 / 88 % of the link)``."""
     times = f"asleep in {human_seconds(best.offload_s)}, awake in {human_seconds(best.reload_s)}"
     text = f"{best.setting} → {times}"
     if best.copied_bytes is not None:
-        text += f" at {human_bytes(best.copied_bytes)}"
+        text += f" at {human_bytes(best.copied_bytes)} copied a rank"
     if best.offload_link_share is not None and best.reload_link_share is not None:
-        text += f" ({best.offload_link_share * 100:.0f} % / {best.reload_link_share * 100:.0f} % of the link)"
-    return text
+        text += f" ({percent(best.offload_link_share)} / {percent(best.reload_link_share)} % of the link)"
+    asked = [axis_text(name, value) for name, value in best.question if value is not None]
+    return text + (f", {', '.join(asked[:6])}" if asked else "")
 
 
 def environment_letter(jobs: JobSet, environment_id: int | None) -> str:

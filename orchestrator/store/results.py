@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, or_, select
@@ -23,6 +23,8 @@ from orchestrator.store.tables import attempt, iteration, job, job_result, link_
 _ATTEMPTS = (
     select(
         attempt.c.attempt_id,
+        attempt.c.job_id,
+        attempt.c.number,
         attempt.c.status,
         attempt.c.overlapped,
         attempt.c.device_uuids,
@@ -35,35 +37,66 @@ _ATTEMPTS = (
         job.c.status.label("job_status"),
     )
     .join(job, job.c.job_id == attempt.c.job_id)
-    .where(attempt.c.job_id == bindparam("id"))
-    .order_by(attempt.c.number.desc())
+    .where(attempt.c.job_id.in_(bindparam("ids", expanding=True)))
 )
-_ITERATIONS = select(*(iteration.c[name] for name in ITERATION_COLUMNS)).where(
-    iteration.c.attempt_id == bindparam("id")
+_ITERATIONS = select(iteration.c.attempt_id, *(iteration.c[name] for name in ITERATION_COLUMNS)).where(
+    iteration.c.attempt_id.in_(bindparam("ids", expanding=True))
 )
+_AT_ONCE = 64
+"""Jobs whose iterations are held in memory together."""
 _DELETE = delete(job_result).where(job_result.c.job_id == bindparam("id"))
 
 
 def refresh_results(connection: Connection, job_ids: Iterable[int]) -> None:
     """Rewrite the rows of ``job_result``; a job without measurements has none."""
-    for job_id in job_ids:
-        row = computed(connection, job_id)
-        if row is None:
-            connection.execute(_DELETE, {"id": job_id})
-        else:
-            replace(connection, job_result, row)
+    for some in _split(job_ids):
+        rows = computed_all(connection, some)
+        without = [{"id": job_id} for job_id in some if job_id not in rows]
+        if without:
+            connection.execute(_DELETE, without)
+        if rows:
+            replace(connection, job_result, list(rows.values()))
 
 
 def computed(connection: Connection, job_id: int) -> Figures | None:
     """What ``job_result`` ought to hold for the job; None if it has no measurement."""
-    attempts = connection.execute(_ATTEMPTS, {"id": job_id}).all()
-    # The successful attempt counts; without one, the newest that measured anything.
-    for one in sorted(attempts, key=lambda row: row.status != "ok"):
-        rows = [IterationFigures(*row) for row in connection.execute(_ITERATIONS, {"id": one.attempt_id})]
-        if rows:
-            about = _circumstances(connection, one)
-            return {"job_id": job_id, "attempt_id": one.attempt_id, **figures(rows, about)}
-    return None
+    return computed_all(connection, [job_id]).get(job_id)
+
+
+def computed_all(connection: Connection, job_ids: Sequence[int]) -> dict[int, Figures]:
+    """The same for several jobs, few enough to hold their iterations in memory."""
+    candidates: dict[int, list[Any]] = {}
+    for one in connection.execute(_ATTEMPTS, {"ids": list(job_ids)}):
+        candidates.setdefault(one.job_id, []).append(one)
+    for attempts in candidates.values():
+        # The successful attempt counts; without one, the newest that measured anything: taken from the end.
+        attempts.sort(key=lambda row: (row.status == "ok", row.number))
+    found: dict[int, Figures] = {}
+    while candidates:
+        turn = {job_id: attempts.pop() for job_id, attempts in candidates.items()}
+        rows = _iterations(connection, [one.attempt_id for one in turn.values()])
+        for job_id, one in turn.items():
+            if one.attempt_id in rows:
+                about = _circumstances(connection, one)
+                taken = figures(rows[one.attempt_id], about)
+                found[job_id] = {"job_id": job_id, "attempt_id": one.attempt_id, **taken}
+        candidates = {
+            job_id: attempts for job_id, attempts in candidates.items() if attempts and job_id not in found
+        }
+    return found
+
+
+def _iterations(connection: Connection, attempt_ids: list[int]) -> dict[int, list[IterationFigures]]:
+    rows: dict[int, list[IterationFigures]] = {}
+    for attempt_id, *values in connection.execute(_ITERATIONS, {"ids": attempt_ids}):
+        rows.setdefault(attempt_id, []).append(IterationFigures(*values))
+    return rows
+
+
+def _split(job_ids: Iterable[int]) -> Iterator[list[int]]:
+    wanted = list(dict.fromkeys(job_ids))
+    for start in range(0, len(wanted), _AT_ONCE):
+        yield wanted[start : start + _AT_ONCE]
 
 
 def _circumstances(connection: Connection, one: Any) -> Circumstances:
@@ -77,17 +110,23 @@ def _circumstances(connection: Connection, one: Any) -> Circumstances:
         timed_from_at=one.timed_from_at,
         timed_to_at=one.timed_to_at,
         probes=_probes(connection, devices, one) if any(devices) and one.timed_from_at else (),
+        pinned=_is_pinned(one),
     )
+
+
+def _is_pinned(one: Any) -> bool:
+    """Whether the warm iterations copy from and to pinned memory."""
+    default = AXIS_BY_NAME["pin_memory"].default if one.pin_memory is None else one.pin_memory
+    return bool(default if one.pin_memory_then is None else one.pin_memory_then)
 
 
 def _probes(connection: Connection, devices: list[str | None], one: Any) -> list[Probe]:
     """The nearest probes on either side of the timed section, of every kind and device."""
-    default = AXIS_BY_NAME["pin_memory"].default if one.pin_memory is None else one.pin_memory
-    pinned = default if one.pin_memory_then is None else one.pin_memory_then
+    pinned = _is_pinned(one)
     found: list[Probe] = []
     last = one.timed_to_at or one.timed_from_at
     for device in sorted({device for device in devices if device}):
-        mine = (link_probe.c.device_uuid == device) & (link_probe.c.pinned == bool(pinned))
+        mine = (link_probe.c.device_uuid == device) & (link_probe.c.pinned == pinned)
         columns = [link_probe.c[name] for name in Probe.__dataclass_fields__]
         kinds = select(link_probe.c.direction, link_probe.c.devices_at_once).where(mine).distinct()
         for direction, at_once in connection.execute(kinds).all():

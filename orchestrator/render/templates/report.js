@@ -47,6 +47,19 @@
     Plotly.react(place, traces, merged, { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] });
   }
 
+  // Plotly writes the ticks between powers of ten as a bare digit ("2" for 0.2): each gets its whole number here.
+  function logAxis(values, title) {
+    const known = values.filter((value) => value > 0);
+    const low = Math.min(...known) / 2, high = Math.max(...known) * 2, span = high / low / 4;
+    const steps = span > 1000 ? [1] : span > 20 ? [1, 2, 5] : span > 3 ? [1, 2, 3, 5, 7] : [1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9];
+    const ticks = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+      for (const step of steps) ticks.push(step * 10 ** power);
+    }
+    const axis = { type: "log", title: { text: title } };
+    return known.length ? Object.assign(axis, { tickvals: ticks, ticktext: ticks.map((tick) => String(Number(tick.toPrecision(2)))) }) : axis;
+  }
+
   function fill(select, names, chosen) {
     select.replaceChildren();
     for (const name of names) {
@@ -97,7 +110,7 @@
           line: { color: "#6e7781", width: 2, dash: link.kind === "pinned" ? "dot" : "dashdot" }, hoverinfo: "name" });
       }
     }
-    draw("plot-size", traces, { xaxis: { type: "log", title: { text: "GB copied by a rank" } }, yaxis: { type: "log", dtick: "D2", title: { text: what + ", seconds" } } },
+    draw("plot-size", traces, { xaxis: logAxis(cells.map((cell) => cell.copied_bytes / GB), "GB copied by a rank"), yaxis: logAxis(traces.flatMap((trace) => trace.y), what + ", seconds") },
       "No measured cell.");
   }
 
@@ -166,7 +179,7 @@
     if (cold.x.length) traces.push({ name: "cold", mode: "markers", x: cold.x, y: cold.y, text: cold.text,
       marker: { symbol: "diamond-open", size: 11, color: "#82071e", line: { width: 2 } }, hovertemplate: "cold: %{y:.4g} s<br>%{text}<extra></extra>" });
     const title = what === "offload_s" ? "offload, seconds" : "reload, seconds";
-    draw("plot-iterations", traces, { yaxis: { type: "log", dtick: "D2", title: { text: title } }, xaxis: { type: "category" } }, "No iterations were recorded.");
+    draw("plot-iterations", traces, { yaxis: logAxis(traces.flatMap((trace) => trace.y), title), xaxis: { type: "category" } }, "No iterations were recorded.");
     const named = new Set();
     const lines = chosen.map((one) => {
       const style = look(one.setting);

@@ -1,0 +1,126 @@
+"""The report's first lines and its things to know, where they could mislead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from orchestrator.analysis.report import Report, ReportRequest, build_report
+from orchestrator.render.report import people_table
+from orchestrator.render.sentences import best_lines, percent
+from orchestrator.store import open_store
+from tests.fixtures.make_results import JobPlan, Writer, axes
+
+Make = Callable[..., AbstractContextManager[Report]]
+
+
+@pytest.fixture
+def report_of(tmp_path: Path) -> Make:
+    """The report of these jobs, whose results were changed by an UPDATE or two."""
+
+    @contextmanager
+    def make(plans: Sequence[JobPlan], *updates: str) -> Iterator[Report]:
+        writer = Writer(tmp_path / "r.db")
+        writer.sweep("s", plans)
+        for update in updates:
+            writer.db.execute(f"UPDATE job_result SET {update}")
+        writer.close()
+        with open_store(str(tmp_path / "r.db"), readonly=True) as store:
+            yield build_report(store, ReportRequest("s"))
+
+    return make
+
+
+def things(report: Report) -> dict[str, str]:
+    return dict(report.answers.things)
+
+
+def test_one_setting_alone_is_not_called_the_best(report_of: Make) -> None:
+    with report_of([JobPlan(axes(dtype=dtype)) for dtype in ("bfloat16", "float32")]) as report:
+        text = best_lines(report)[0]
+    assert text.startswith("only valid setting: pin_memory → ")
+    assert "dtype bfloat16" in text  # of which question it is the answer
+
+
+def test_a_best_setting_of_single_jobs_says_so(report_of: Make) -> None:
+    with report_of([JobPlan(axes(non_blocking=value)) for value in (True, False)]) as report:
+        lines = best_lines(report)
+    assert lines[0].startswith("best setting: ")
+    assert any("only repeats can tell" in line for line in lines)
+
+
+def test_settings_that_cannot_be_told_apart_are_named(report_of: Make) -> None:
+    plans = [JobPlan(axes(non_blocking=value), repeat) for repeat in (1, 2) for value in (True, False)]
+    same = "reload_s_median = 1, offload_s_median = 1"
+    with report_of(plans, same, "offload_s_median = 2 WHERE job_id = 4") as report:
+        assert any("overlap with: " in line for line in best_lines(report))
+    apart = "SELECT 1 + (non_blocking = 0) FROM job WHERE job.job_id = job_result.job_id"
+    with report_of(plans, same, f"offload_s_median = ({apart})") as report:
+        assert best_lines(report)[0].startswith("best setting: pin_memory, non_blocking ")
+        assert not any("overlap" in line for line in best_lines(report))
+
+
+def test_a_faster_cell_with_a_flag_is_named_beside_the_best(report_of: Make) -> None:
+    plans = [JobPlan(axes(non_blocking=False)), JobPlan(axes(non_blocking=True), overlapped=True)]
+    with report_of(plans, "offload_s_median = 1.0 / job_id") as report:
+        cell = report.jobs.jobs[1].cell6
+        assert f"  faster, but flagged and so left out: {cell} (overlapped)" in best_lines(report)
+
+
+@pytest.mark.parametrize(
+    ("pinned", "drift", "flags"),
+    [(True, 0.09, ()), (True, 0.12, ("link drifted",)), (False, 0.2, ()), (False, 0.4, ("link drifted",))],
+)
+def test_pageable_links_may_scatter_further(
+    report_of: Make, pinned: bool, drift: float, flags: tuple[str, ...]
+) -> None:
+    with report_of([JobPlan(axes(pin_memory=pinned), probe_drift_share=drift)]) as report:
+        assert report.jobs.jobs[0].flags() == flags
+
+
+def test_contention_on_purpose_is_no_flag(report_of: Make) -> None:
+    with report_of([JobPlan(axes(contention=2), overlapped=True)]) as report:
+        assert report.jobs.jobs[0].flags() == ()
+        assert "overlapped" not in things(report)
+
+
+def test_faster_than_the_link_is_flagged(report_of: Make) -> None:
+    with report_of([JobPlan(axes())], "reload_link_share = 1.2, is_valid = FALSE") as report:
+        assert report.jobs.jobs[0].flags() == ("faster than the link",)
+        assert "beyond_link" in things(report)
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "0"), (0.003, "<1"), (0.0099, "<1"), (0.01, "1"), (0.97, "97"), (1.0, "100")]
+)
+def test_a_small_share_is_not_nothing(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+def test_a_known_direction_is_shown_beside_an_unknown_one(report_of: Make) -> None:
+    change = "offload_link_share = NULL, link_down_gbps = NULL, reload_link_share = 0.75, pinned_bytes = 11"
+    with report_of([JobPlan(axes())], change) as report:
+        columns, [row] = people_table(report)
+        assert row[columns.index("of link")] == "– / 75 %"
+        assert row[columns.index("pinned host")] == "<1 kB"
+        assert things(report)["unprobed"].startswith("1 job ")
+
+
+def test_bytes_that_differ_once_are_told_from_bytes_that_always_do(report_of: Make) -> None:
+    plans = [JobPlan(axes(dtype=dtype)) for dtype in ("bfloat16", "float32")]
+    with report_of(
+        plans, "bytes_match = FALSE, predicted_freed_bytes = freed_bytes", "freed_bytes = 0 WHERE job_id = 2"
+    ) as report:
+        known = dict(report.answers.things)
+    assert report.jobs.jobs[0].name in known["bytes_differ_once"]
+    assert report.jobs.jobs[1].name in known["bytes_differ"]
+
+
+def test_an_offload_that_is_mostly_not_copying_is_said(report_of: Make) -> None:
+    with report_of([JobPlan(axes())], "offload_link_share = 0.01, offload_s_median = 0.2") as report:
+        assert "it takes 0.200 s, the raw link 0.00200 s" in things(report)["not_copying"]
+    with report_of([JobPlan(axes())], "offload_link_share = 0.9") as report:
+        assert "not_copying" not in things(report)
