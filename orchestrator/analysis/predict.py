@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 MOST_EXTRAPOLATION = 4.0
 """No prediction beyond this many times the measured range; up to it the interval widens by as much."""
 
+MOST_SPREAD = 100.0
+"""An interval whose ends differ by more than this factor says nothing: no prediction."""
+
+_NO_CURVE = (
+    "the {jobs} jobs of {sizes} sizes measured so far lie on no curve: the interval would span more than a "
+    "factor of 100; measure more sizes"
+)
+
 WIDEN_PER_DIFFERENCE = 1.5
 """What each axis that is not as measured widens the interval by."""
 
@@ -202,10 +210,14 @@ def _predict_setting(
     if refusal:
         return replace(blank, refusal=refusal)
     widen = stretch * WIDEN_PER_DIFFERENCE ** len(chosen.differs)
+    offload, reload = (_estimate(chosen.jobs, call, size, widen) for call in ("offload", "reload"))
+    for time in (offload, reload):
+        if time is not None and time.high_s > MOST_SPREAD * time.low_s:
+            return replace(blank, refusal=_NO_CURVE.format(sizes=time.sizes, jobs=time.jobs))
     return replace(
         blank,
-        offload=_estimate(chosen.jobs, "offload", size, widen),
-        reload=_estimate(chosen.jobs, "reload", size, widen),
+        offload=offload,
+        reload=reload,
         payback=_payback(stack, wanted, size, blank.bytes.pinned_bytes or 0),
         warnings=_warnings(size, points, stretch, chosen.differs),
     )

@@ -59,7 +59,8 @@ def _subject(cell: Cell, shape: ModelShape | None) -> str:
     value = cell.effective
     model = str(value("model"))
     if shape is not None:
-        model = f"{shape.numel / 1e9:.4g} billion parameters"
+        count, unit = (shape.numel / 1e9, "billion") if shape.numel >= 1e9 else (shape.numel / 1e6, "million")
+        model = f"{count:.4g} {unit} parameters"
     elif model in ("linear", "transformer"):
         model = f"{model} {value('hidden_dim')}×{value('nlayers')}"
     states = "all states" if value("included_state") == "all" else str(value("included_state"))

@@ -10,7 +10,7 @@ from orchestrator.analysis.jobs import AXIS_ORDER, Job, Value, with_dotted
 from orchestrator.analysis.logfiles import last_lines, log_files
 from orchestrator.errors import OrchError
 from orchestrator.store import queries_status as queries
-from orchestrator.store.queries_report import Reads
+from orchestrator.store.queries_report import Reads, time_split
 
 _TAIL_LINES = 20
 
@@ -24,6 +24,8 @@ class Story:
     """Active axes and dotted ``ds``/``env`` entries."""
     figures: Mapping[str, Value]
     """Its row of ``job_result`` without what is missing."""
+    split: Mapping[str, Value]
+    """Mean seconds of each part over the instrumented iterations; empty without such."""
     attempts: tuple[Mapping[str, Value], ...]
     events: tuple[Mapping[str, Value], ...]
     ranks: tuple[Mapping[str, Value], ...]
@@ -57,6 +59,7 @@ def story(store: Reads, text: str) -> Story:
         job=job,
         axes={name: row[name] for name in (*AXIS_ORDER, *dotted) if row.get(name) is not None},
         figures={n: row[n] for n in _FIGURES if job.has_result and row.get(n) is not None and applies(n)},
+        split=_split(store, row),
         attempts=tuple(attempts),
         events=tuple(queries.events(store, job_id)),
         ranks=tuple(queries.rank_records(store, int(str(last["attempt_id"])))) if last else (),
@@ -65,6 +68,12 @@ def story(store: Reads, text: str) -> Story:
         files=_files(last),
         log_tail=_tail(last) if last and last["status"] not in ("ok", "running") else None,
     )
+
+
+def _split(store: Reads, row: Mapping[str, Value]) -> dict[str, Value]:
+    attempt_id = row.get("attempt_id")
+    found = time_split(store, attempt_id) if isinstance(attempt_id, int) and row.get("instrumented") else None
+    return {name: value for name, value in (found or {}).items() if value is not None}
 
 
 def _ran_on_cpu(store: Reads, environment_id: Value) -> bool:

@@ -18,7 +18,7 @@ def write_story(story: Story, out: IO[str], *, as_json: bool) -> None:
     if as_json:
         out.write(json.dumps(_as_object(story), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
         return
-    for lines in (_what(story), _axes(story), _figures(story)):
+    for lines in (_what(story), _axes(story), _figures(story), _split(story)):
         _section(lines, out)
     if len(story.ranks) > 1:
         _table("ranks of the last attempt, all iterations", story.ranks, out)
@@ -81,6 +81,23 @@ def _figures(story: Story) -> list[str]:
     return lines
 
 
+def _split(story: Story) -> list[str]:
+    """A line a call: its parts in the instrumented iterations, which are in no median."""
+    lines = []
+    for way in ("offload", "reload"):
+        parts = [
+            f"{name.removeprefix(way + '_').removesuffix('_s').replace('_', ' ')} {human(name, plain(value))}"
+            for name, value in story.split.items()
+            if name.startswith(way)
+        ]
+        if parts:
+            lines.append(f" {way}: {' · '.join(parts)}")
+    count = story.split.get("iterations")
+    return (
+        [f"where the time goes (means of {count} instrumented iterations of a rank)", *lines] if lines else []
+    )
+
+
 def _unit_of(name: str) -> str:
     for end in ("_median", "_p95", "_min", "_max"):
         name = name.removesuffix(end)
@@ -124,6 +141,7 @@ def _as_object(story: Story) -> dict[str, object]:
         **{name: json_value(values.get(name)) for name in identity},
         "parameters": safe(story.axes),
         "results": safe(story.figures),
+        "time_split": safe(story.split),
         "flags": list(story.job.flags()),
         "attempts": [safe(attempt) for attempt in story.attempts],
         "ranks": [safe(rank) for rank in story.ranks],

@@ -81,6 +81,22 @@ def test_show_finds_a_job_by_each_of_its_names(orch: Orch, sql: Sql, by: str) ->
         assert part in text
 
 
+def test_show_splits_the_time_of_instrumented_iterations(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "split.db")
+    writer.sweep("s", [JobPlan(axes(instrumented=2))])
+    writer.db.execute(
+        "UPDATE iteration SET offload_copy_s = 0.05, offload_gc_s = 0.2, reload_alloc_s = 0.01"
+        " WHERE is_instrumented"
+    )
+    writer.close()
+    show = ("show", "1", "--db", str(tmp_path / "split.db"))
+    text = CliRunner().invoke(main, show).stdout
+    assert "where the time goes (means of 2 instrumented iterations of a rank)\n" in text
+    assert " offload: copy 0.0500 s · gc 0.200 s" in text
+    told = json.loads(CliRunner().invoke(main, [*show, "--json"]).stdout)["time_split"]
+    assert (told["iterations"], told["offload_gc_s"], told["reload_alloc_s"]) == (2, 0.2, 0.01)
+
+
 def test_show_json_is_one_object(orch: Orch, sql: Sql) -> None:
     [(job_id, median)] = sql("""
         SELECT job_id, offload_s_median FROM job_result JOIN job USING (job_id)

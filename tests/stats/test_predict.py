@@ -201,3 +201,19 @@ def test_output_is_as_recorded(jobs: DataFrame, format_: str) -> None:
 def test_a_wrong_question_is_an_error(settings: list[str], params: float | None, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         make_question(settings, parameters=params)
+
+
+def test_sizes_that_lie_on_no_curve_foretell_nothing(jobs: DataFrame) -> None:
+    rough = jobs.copy()
+    # Each size a hundred times slower or faster than its neighbour, without order.
+    rough["offload_s_median"] *= [100.0 ** (int(size) // 1000 % 3 - 1) for size in rough["copied_bytes"]]
+    found = [
+        s for s in ask(rough, "hidden_dim=8192", "nlayers=12").settings if "lie on no curve" in s.refusal
+    ]
+    assert found
+    assert all(setting.offload is None and setting.reload is None for setting in found)
+
+
+def test_a_small_model_is_counted_in_millions() -> None:
+    assert ask(None, params=1.5e6).subject.startswith("1.5 million parameters")
+    assert ask(None, params=7.6e9).subject.startswith("7.6 billion parameters")

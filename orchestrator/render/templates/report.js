@@ -56,8 +56,9 @@
     for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
       for (const step of steps) ticks.push(step * 10 ** power);
     }
+    if (distinct(known).length === 1) ticks.splice(0, ticks.length, known[0]);
     const axis = { type: "log", title: { text: title } };
-    return known.length ? Object.assign(axis, { tickvals: ticks, ticktext: ticks.map((tick) => String(Number(tick.toPrecision(2)))) }) : axis;
+    return known.length ? Object.assign(axis, { tickvals: ticks, ticktext: ticks.map((tick) => String(Number(tick.toPrecision(3)))) }) : axis;
   }
 
   function fill(select, names, chosen) {
