@@ -20,11 +20,12 @@ from collections.abc import Callable
 from typing import NoReturn, cast
 
 _PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 
 
 def die_with_parent(parent_pid: int) -> None:
     """This process gets KILL when its parent's thread ends; leaves at once if that has happened."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
 import importlib
-import importlib.metadata
 import json
 import os
 import sys
@@ -47,6 +45,11 @@ def load(module: str, accelerator: str, cache_folder: str) -> Learned | None:
 
 
 def _versions_key(accelerator: str) -> str:
+    # Imported here: they bring threading and random, which every fork then pays for (hooks after a fork),
+    # and a torch-free worker needs none of it.
+    import hashlib
+    import importlib.metadata
+
     parts = [sys.version, accelerator]
     for name in ("torch", "deepspeed", "offload-orch"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -5,6 +5,7 @@ If the database is away the work stays queued and is tried again; everything cat
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import sys
 import threading
@@ -24,6 +25,8 @@ HEARTBEAT_S = 5.0
 _FIRST_BACKOFF_S = 0.2
 _LONGEST_BACKOFF_S = 10.0
 _MOST_AT_ONCE = 64
+_GATHER_S = 0.03
+"""So long an ended attempt waits for others to be recorded with, which costs each of them less."""
 
 
 @dataclass(frozen=True)
@@ -121,23 +124,31 @@ class Finisher:
 
     def _collect(self, patience_s: float, waiting: list[Finish], updates: list[_Update]) -> bool:
         """Move what is queued into the lists; True if the end of the queue was among it."""
-        ending = False
-        try:
-            item = self._queue.get(timeout=0.0 if waiting and patience_s == 0 else patience_s or 0.001)
+        gather_until = None
+        with contextlib.suppress(queue.Empty):
+            item = self._queue.get(timeout=max(patience_s, 0.001))
             while True:
                 match item:
                     case None:
-                        ending = True
+                        return True
                     case Finish():
                         waiting.append(item)
                     case _Update():
                         updates.append(item)
                 if len(waiting) >= _MOST_AT_ONCE:
                     break
-                item = self._queue.get_nowait()
-        except queue.Empty:
-            pass
-        return ending
+                if self._is_worth_waiting(waiting):
+                    now = time.monotonic()
+                    gather_until = gather_until or now + _GATHER_S
+                    item = self._queue.get(timeout=max(gather_until - now, 0.0))
+                else:
+                    item = self._queue.get_nowait()
+        return False
+
+    def _is_worth_waiting(self, waiting: list[Finish]) -> bool:
+        """Whether more attempts are under way than have ended: those keep the host busy meanwhile."""
+        ended = {task.ending.attempt_id for task in waiting}
+        return bool(ended) and len(ended) < len(self._state.alive - ended)
 
     def _write_singly(self, store: Store | None, waiting: list[Finish]) -> None:
         """Finish each by itself; one that cannot be is left for the next orch to reap."""
@@ -159,10 +170,7 @@ class Finisher:
             store.attempt_update(update.attempt_id, **update.columns)
         if not waiting:
             return
-        for task in waiting:
-            if task.spool_dir is not None:
-                store.intake(task.ending.attempt_id, task.spool_dir)
-        store.end_attempts([task.ending for task in waiting])
+        store.finish_attempts([(task.ending, task.spool_dir) for task in waiting])
         for task in waiting:
             self._post(task.done)
         waiting.clear()

@@ -36,6 +36,7 @@ from orchestrator.store.rows import AttemptEnd
 from orchestrator.store.status import Verdict
 
 _SPOOL_POLL_S = 0.1
+_SWITCH_S = 0.0002
 _WATCH_AFTER_S = 0.02
 _EARLY_UPDATE_S = 1.0
 """Shorter attempts write their columns once, when they end."""
@@ -293,6 +294,9 @@ class _Pipe:
 def main() -> int:
     """Serve one orch until it is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Every system call gives the interpreter up: to get it back from the thread that writes to the
+    # database must not take Python's usual 5 ms each time.
+    sys.setswitchinterval(_SWITCH_S)
     pipe = _Pipe()
     supervisor = pipe.supervisor
 

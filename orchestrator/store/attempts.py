@@ -1,9 +1,9 @@
-"""Attempts: claim a job, keep it alive, end it. Every function runs inside one writing transaction."""
+"""Attempts: claim a job, keep it alive. Every function runs inside one writing transaction."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,11 +24,10 @@ from sqlalchemy import (
 from orchestrator.store.clock import utc_now
 from orchestrator.store.coerce import column_value
 from orchestrator.store.ids import NewEvent, add_events, take_ids
-from orchestrator.store.results import refresh_results
-from orchestrator.store.rows import AttemptEnd, AttemptRow, NewAttempt
+from orchestrator.store.rows import AttemptRow, NewAttempt
 from orchestrator.store.status import FailureKind, JobStatus
 from orchestrator.store.tables import attempt, job
-from orchestrator.store.transitions import CLAIMABLE, check_attempt, check_job
+from orchestrator.store.transitions import CLAIMABLE, check_job
 
 _CLOCKS: dict[str, ColumnElement[float]] = {
     "sqlite": literal_column("((julianday('now') - 2440587.5) * 86400.0)"),
@@ -53,19 +52,28 @@ _SELECTS: dict[str, Select[tuple[Any, ...]]] = {
     for name, clock in _CLOCKS.items()
 }
 _BY_ID = {name: query.where(attempt.c.attempt_id == bindparam("id")) for name, query in _SELECTS.items()}
-_UID = select(attempt.c.uid).where(attempt.c.attempt_id == bindparam("id"))
-_JOB_STATE = select(job.c.status, job.c.sweep_id).where(job.c.job_id == bindparam("id")).with_for_update()
-_LAST_NUMBER = select(func.max(attempt.c.number)).where(attempt.c.job_id == bindparam("id"))
-_SET_JOB = (
+_UIDS = select(attempt.c.attempt_id, attempt.c.uid).where(
+    attempt.c.attempt_id.in_(bindparam("ids", expanding=True))
+)
+_BY_IDS = {
+    name: query.where(attempt.c.attempt_id.in_(bindparam("ids", expanding=True)))
+    for name, query in _SELECTS.items()
+}
+_JOB_STATES = (
+    select(job.c.job_id, job.c.status, job.c.sweep_id)
+    .where(job.c.job_id.in_(bindparam("ids", expanding=True)))
+    .order_by(job.c.job_id)
+    .with_for_update()
+)
+_LAST_NUMBERS = (
+    select(attempt.c.job_id, func.max(attempt.c.number))
+    .where(attempt.c.job_id.in_(bindparam("ids", expanding=True)))
+    .group_by(attempt.c.job_id)
+)
+SET_JOB = (
     update(job)
     .where(job.c.job_id == bindparam("id"))
     .values(status=bindparam("new"), reason=bindparam("why"), updated_at=bindparam("now"))
-)
-_STATE = (
-    select(attempt.c.attempt_id, attempt.c.job_id, attempt.c.status, job.c.sweep_id)
-    .join(job, job.c.job_id == attempt.c.job_id)
-    .where(attempt.c.attempt_id == bindparam("id"))
-    .with_for_update(of=attempt)
 )
 
 
@@ -103,16 +111,35 @@ def find_attempt(connection: Connection, attempt_id: int) -> AttemptRow | None:
 
 def uid_of(connection: Connection, attempt_id: int) -> str | None:
     """The attempt's uid; None if there is none."""
-    return connection.execute(_UID, {"id": attempt_id}).scalar_one_or_none()
+    return uids_of(connection, [attempt_id]).get(attempt_id)
+
+
+def uids_of(connection: Connection, attempt_ids: Sequence[int]) -> dict[int, str]:
+    """The uids of those that there are."""
+    return {row.attempt_id: row.uid for row in connection.execute(_UIDS, {"ids": list(attempt_ids)})}
 
 
 def set_columns(
     connection: Connection, attempt_id: int, values: Mapping[str, Any], *, keep: frozenset[str] = frozenset()
 ) -> None:
     """Set columns of the attempt to values that fit; those in ``keep`` only where they are NULL."""
-    if values:
-        bound = {f"new_{name}": value for name, value in values.items()}
-        connection.execute(_setter(tuple(values), keep), {"id": attempt_id, **bound})
+    set_columns_of(connection, {attempt_id: values}, keep=keep)
+
+
+def set_columns_of(
+    connection: Connection,
+    values: Mapping[int, Mapping[str, Any]],
+    *,
+    keep: frozenset[str] = frozenset(),
+) -> None:
+    """The same for several attempts; those with the same columns share a statement."""
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for attempt_id, columns in values.items():
+        if columns:
+            bound = {f"new_{name}": value for name, value in columns.items()}
+            groups.setdefault(tuple(columns), []).append({"id": attempt_id, **bound})
+    for names, rows in groups.items():
+        connection.execute(_setter(names, keep), rows)
 
 
 @lru_cache(maxsize=64)
@@ -136,43 +163,78 @@ def begin(
 
     Safe to repeat: a second call with the same uid gives the attempt that the first one began.
     """
-    state = connection.execute(_JOB_STATE, {"id": job_id}).first()
-    if state is None:
+    return begin_all(connection, [(job_id, new)], only)[0]
+
+
+def begin_all(
+    connection: Connection,
+    wanted: Sequence[tuple[int, NewAttempt]],
+    only: frozenset[JobStatus] = CLAIMABLE,
+) -> list[AttemptRow | None]:
+    """The same for several, by as many statements as for one."""
+    ids = {"ids": [job_id for job_id, _ in wanted]}
+    states = {row.job_id: row for row in connection.execute(_JOB_STATES, ids)}
+    claimed: dict[int, NewAttempt] = {}
+    for job_id, new in wanted:
+        state = states.get(job_id)
+        if state is not None and job_id not in claimed and state.status in only:
+            check_job(JobStatus(state.status), JobStatus.running)
+            claimed[job_id] = new
+    begun = _insert_attempts(connection, claimed, states) if claimed else {}
+    return [
+        begun.get(new.uid) or _begun_before(connection, states.get(job_id), new) for job_id, new in wanted
+    ]
+
+
+def _begun_before(connection: Connection, state: Any, new: NewAttempt) -> AttemptRow | None:
+    if state is None or state.status != JobStatus.running:
         return None
-    if state.status == JobStatus.running:
-        again = find_attempts(connection, attempt.c.uid == new.uid, attempt.c.status == JobStatus.running)
-        return again[0] if again else None
-    old = JobStatus(state.status)
-    if old not in only:
-        return None
-    check_job(old, JobStatus.running)
-    number = (connection.execute(_LAST_NUMBER, {"id": job_id}).scalar_one() or 0) + 1
-    attempt_id, now = take_ids(connection, "attempt"), utc_now()
-    connection.execute(
-        _INSERTS[connection.dialect.name],
-        {
-            "attempt_id": attempt_id,
-            "uid": new.uid,
-            "job_id": job_id,
-            "number": number,
-            "status": "running",
-            "engine": new.engine,
-            "engine_job": new.engine_job,
-            "launcher": new.launcher,
-            "launch_mode": new.launch_mode,
-            "host": new.host,
-            "hosts": json.dumps(list(new.hosts)) if new.hosts else None,
-            "device_uuids": json.dumps(list(new.device_uuids)) if new.device_uuids else None,
-            "port": new.port,
-            "run_dir": new.run_dir,
-            "created_at": now,
-            "owner": new.owner,
-        },
-    )
-    connection.execute(_SET_JOB, {"id": job_id, "new": "running", "why": None, "now": now})
-    ids = {"sweep_id": state.sweep_id, "job_id": job_id, "attempt_id": attempt_id}
-    add_events(connection, [{**ids, "kind": "job", "from_status": str(old), "to_status": "running"}])  # type: ignore[typeddict-item]
-    return find_attempt(connection, attempt_id)
+    again = find_attempts(connection, attempt.c.uid == new.uid, attempt.c.status == JobStatus.running)
+    return again[0] if again else None
+
+
+def _insert_attempts(
+    connection: Connection, claimed: Mapping[int, NewAttempt], states: Mapping[int, Any]
+) -> dict[str, AttemptRow]:
+    """Attempts of jobs that may have one, by uid; the jobs run now."""
+    numbers = {
+        job_id: int(last) for job_id, last in connection.execute(_LAST_NUMBERS, {"ids": list(claimed)})
+    }
+    first, now = take_ids(connection, "attempt", len(claimed)), utc_now()
+    rows, moves, events = [], [], list[NewEvent]()
+    for attempt_id, (job_id, new) in enumerate(claimed.items(), start=first):
+        rows.append(
+            {
+                "attempt_id": attempt_id,
+                "uid": new.uid,
+                "job_id": job_id,
+                "number": numbers.get(job_id, 0) + 1,
+                "status": "running",
+                "engine": new.engine,
+                "engine_job": new.engine_job,
+                "launcher": new.launcher,
+                "launch_mode": new.launch_mode,
+                "host": new.host,
+                "hosts": json.dumps(list(new.hosts)) if new.hosts else None,
+                "device_uuids": json.dumps(list(new.device_uuids)) if new.device_uuids else None,
+                "port": new.port,
+                "run_dir": new.run_dir,
+                "created_at": now,
+                "owner": new.owner,
+            }
+        )
+        moves.append({"id": job_id, "new": "running", "why": None, "now": now})
+        state = states[job_id]
+        events.append(
+            {"sweep_id": state.sweep_id, "job_id": job_id, "attempt_id": attempt_id, "kind": "job",
+             "from_status": state.status, "to_status": "running"}
+        )  # fmt: skip
+    dialect = connection.dialect.name
+    connection.execute(_INSERTS[dialect], rows)
+    connection.execute(SET_JOB, moves)
+    add_events(connection, events)
+    found = connection.execute(_BY_IDS[dialect], {"ids": [row["attempt_id"] for row in rows]})
+    return {row.uid: row for row in map(attempt_row, found)}
 
 
 _BEGUN = (
@@ -203,91 +265,3 @@ def heartbeat(connection: Connection, attempt_ids: Iterable[int]) -> None:
         clock = database_clock(connection)
         running = attempt.c.attempt_id.in_(ids) & (attempt.c.status == JobStatus.running)
         connection.execute(update(attempt).where(running).values(heartbeat=clock))
-
-
-def end(connection: Connection, ending: AttemptEnd) -> bool:
-    """End a running attempt and move its job; False, with an event, if it is no longer running.
-
-    Safe to repeat: ending an attempt as what it already is changes nothing and gives True.
-    """
-    state = connection.execute(_STATE, {"id": ending.attempt_id}).first()
-    if state is None:
-        return False
-    old, new = JobStatus(state.status), ending.status
-    as_attempt = JobStatus.failed if new is JobStatus.skipped else new
-    if old is not JobStatus.running:
-        if old is as_attempt:
-            return True
-        _refuse(connection, state, f"late change to {new} refused: the attempt is {old} already")
-        return False
-    _finish(connection, state, ending, as_attempt)
-    return True
-
-
-def adopt_as_ok(connection: Connection, attempt_id: int, message: str) -> bool:
-    """Make a running, lost or cancelled attempt ok, since every rank delivered; its job too if it may."""
-    state = connection.execute(_STATE, {"id": attempt_id}).first()
-    if state is None or state.status not in ("running", "lost", "cancelled"):
-        return False
-    job_status = connection.execute(_JOB_STATE, {"id": state.job_id}).one().status
-    if job_status not in ("running", "pending", "lost", "cancelled"):
-        return False
-    newest = connection.execute(_LAST_NUMBER, {"id": state.job_id}).scalar_one()
-    number = connection.execute(
-        select(attempt.c.number).where(attempt.c.attempt_id == attempt_id)
-    ).scalar_one()
-    if job_status == "running" and number != newest:
-        return False
-    _finish(connection, state, AttemptEnd(attempt_id, JobStatus.ok), JobStatus.ok, message)
-    return True
-
-
-def _finish(
-    connection: Connection,
-    state: Any,
-    ending: AttemptEnd,
-    as_attempt: JobStatus,
-    note: str | None = None,
-) -> None:
-    old, now = JobStatus(state.status), utc_now()
-    check_attempt(old, as_attempt)
-    kind = ending.failure_kind
-    if ending.status is JobStatus.skipped:
-        kind = kind or FailureKind.unsupported
-    message = first_line(ending.message)
-    extra = {name: column_value(attempt.c[name], value) for name, value in ending.columns.items()}
-    values = {"ended_at": now, **extra, "status": str(as_attempt), "message": message,
-              "failure_kind": str(kind) if kind else None}  # fmt: skip
-    set_columns(connection, state.attempt_id, values)
-    job_old = JobStatus(connection.execute(_JOB_STATE, {"id": state.job_id}).one().status)
-    job_new = JobStatus.pending if ending.retry else ending.status
-    ids: NewEvent = {"sweep_id": state.sweep_id, "job_id": state.job_id, "attempt_id": state.attempt_id}
-    events: list[NewEvent] = [
-        {**ids, "kind": "attempt", "from_status": str(old), "to_status": str(as_attempt),
-         "message": note or message}
-    ]  # fmt: skip
-    # A job that somebody else moved on meanwhile is not ours to move, unless the result is taken in.
-    if job_old is not job_new and (job_old is JobStatus.running or note is not None):
-        check_job(job_old, job_new)
-        reason = None if job_new in (JobStatus.ok, JobStatus.pending) else message
-        connection.execute(_SET_JOB, {"id": state.job_id, "new": str(job_new), "why": reason, "now": now})
-        events.append({**ids, "kind": "job", "from_status": str(job_old), "to_status": str(job_new),
-                       "message": "to be tried again" if ending.retry else note})  # fmt: skip
-    add_events(connection, events)
-    refresh_results(connection, [state.job_id])
-
-
-def _refuse(connection: Connection, state: Any, message: str) -> None:
-    add_events(
-        connection,
-        [{"sweep_id": state.sweep_id, "job_id": state.job_id, "attempt_id": state.attempt_id,
-          "kind": "note", "message": message}],
-    )  # fmt: skip
-
-
-def first_line(text: str | None) -> str | None:
-    """One line that both databases can hold."""
-    if text is None:
-        return None
-    lines = text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8").strip().splitlines()
-    return lines[0] if lines else ""

@@ -56,9 +56,9 @@ def upsert_known(connection: Connection, table: Table, rows: Sequence[dict[str, 
     connection.execute(_upsert(connection.dialect.name, table), full)
 
 
-def replace(connection: Connection, table: Table, row: dict[str, Any]) -> None:
-    """Insert the row, or put it in the place of the one with its key."""
-    connection.execute(_replace(connection.dialect.name, table), row)
+def replace(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+    """Insert the rows, each in the place of the one with its key if there is one."""
+    connection.execute(_replace(connection.dialect.name, table), rows)
 
 
 @cache

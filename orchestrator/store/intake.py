@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, func, select
 
-from orchestrator.store.attempts import set_columns
+from orchestrator.store.attempts import set_columns_of
 from orchestrator.store.bulk import insert_new, upsert_known
 from orchestrator.store.clock import utc_now
 from orchestrator.store.coerce import DoesNotFit, fitters, nonfinite_name
 from orchestrator.store.ids import add_events, take_ids
 from orchestrator.store.results import refresh_results
 from orchestrator.store.rows import IntakeCount
-from orchestrator.store.spoolfile import Line, rank_of, read_lines, spool_files
+from orchestrator.store.spoolfile import Line, rank_of, read_lines
 from orchestrator.store.tables import attempt, attempt_rank, environment, event, iteration, job, memory_sample
 
 Row = dict[str, Any]
@@ -27,16 +28,22 @@ Write = Callable[[Callable[[Connection], None]], None]
 BATCH_ROWS = 5000
 """Rows of one transaction: short for other writers, and the memory that an intake takes."""
 
-_SUMMARY = select(
-    func.min(attempt_rank.c.timed_from_at),
-    func.max(attempt_rank.c.timed_to_at),
-    func.max(attempt_rank.c.loop_s),
-    func.min(attempt_rank.c.launch_mode),
-).where(attempt_rank.c.attempt_id == bindparam("id"))
-_STATUS = (
+_SUMMARIES = (
+    select(
+        attempt_rank.c.attempt_id,
+        func.min(attempt_rank.c.timed_from_at),
+        func.max(attempt_rank.c.timed_to_at),
+        func.max(attempt_rank.c.loop_s),
+        func.min(attempt_rank.c.launch_mode),
+    )
+    .where(attempt_rank.c.attempt_id.in_(bindparam("ids", expanding=True)))
+    .group_by(attempt_rank.c.attempt_id)
+)
+_SUMMARY = ("timed_from_at", "timed_to_at", "loop_s", "launch_mode")
+_STATUSES = (
     select(job.c.job_id, job.c.sweep_id, attempt.c.status)
     .join(attempt, attempt.c.job_id == job.c.job_id)
-    .where(attempt.c.attempt_id == bindparam("id"))
+    .where(attempt.c.attempt_id.in_(bindparam("ids", expanding=True)))
 )
 
 _IDENTITY = [c.name for c in environment.c if c.name not in ("environment_id", "uid", "created_at")]
@@ -82,8 +89,8 @@ class Reader:
     bad: list[tuple[str, int, str]] = field(default_factory=list)
     bad_lines: int = 0
 
-    def read(self, files: Iterable[Path], write: Callable[[Batch], None]) -> None:
-        """Hand every record of the files to ``write``, in batches."""
+    def batches(self, files: Iterable[Path]) -> Iterator[Batch]:
+        """Every record of the files; batches of some size, then one with the rest."""
         batch = Batch(self.attempt_id)
         for path in files:
             for line in self._lines(path):
@@ -96,9 +103,9 @@ class Reader:
                 except DoesNotFit as problem:
                     self._note(path, line.number, str(problem))
                 if len(batch) >= BATCH_ROWS:
-                    write(batch)
+                    yield batch
                     batch = Batch(self.attempt_id)
-        write(batch)
+        yield batch
 
     def _lines(self, path: Path) -> Iterable[Line]:
         try:
@@ -221,28 +228,52 @@ def _nonfinite(record: Row) -> str | None:
 
 def intake(attempt_id: int, attempt_uid: str, files: Iterable[Path], write: Write) -> IntakeCount:
     """Take the files in; ``write`` runs a function in a writing transaction, and may run it again."""
+    spool = read_spool(attempt_id, attempt_uid, files, write)
+    write(lambda connection: store_spools(connection, [spool]))
+    return spool.reader.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """A spool that has been read: what of it is still to be written."""
+
+    reader: Reader
+    rest: Batch
+
+
+def read_spool(attempt_id: int, attempt_uid: str, files: Iterable[Path], write: Write) -> Spool:
+    """Read the files; only of a large spool something is written before the end is reached."""
     reader = Reader(attempt_id, attempt_uid)
-    reader.read(files, lambda batch: write(lambda connection: _store(connection, batch)))
-    if reader.bad:
-        write(lambda connection: _report(connection, attempt_id, reader))
-    return reader.count()
+    batches = reader.batches(files)
+    rest = next(batches)
+    for batch in batches:
+        write(partial(_store, batches=[rest]))
+        rest = batch
+    return Spool(reader, rest)
 
 
-def take_in(connection: Connection, attempt_id: int, attempt_uid: str, spool_dir: Path) -> IntakeCount:
-    """The same inside a transaction that is under way; for attempts whose records are few."""
-    return intake(attempt_id, attempt_uid, spool_files(spool_dir), lambda work: work(connection))
+def store_spools(connection: Connection, spools: Sequence[Spool]) -> None:
+    """Write what is left of these spools, and what was found wrong with them."""
+    _store(connection, [spool.rest for spool in spools])
+    for spool in spools:
+        if spool.reader.bad:
+            _report(connection, spool.reader)
 
 
-def _store(connection: Connection, batch: Batch) -> None:
-    _store_environments(connection, batch)
-    late = bool(batch.iterations) and insert_new(connection, iteration, batch.iterations) > 0
-    if batch.samples:
-        insert_new(connection, memory_sample, batch.samples)
-    if batch.ranks:
-        upsert_known(connection, attempt_rank, list(batch.ranks.values()))
-    _update_attempt(connection, batch)
-    if late or batch.ranks or batch.attempt:
-        _refresh_if_ended(connection, batch.attempt_id)
+def _store(connection: Connection, batches: Sequence[Batch]) -> None:
+    for batch in batches:
+        _store_environments(connection, batch)
+    iterations = [row for batch in batches for row in batch.iterations]
+    late = bool(iterations) and insert_new(connection, iteration, iterations) > 0
+    samples = [row for batch in batches for row in batch.samples]
+    if samples:
+        insert_new(connection, memory_sample, samples)
+    ranks = [row for batch in batches for row in batch.ranks.values()]
+    if ranks:
+        upsert_known(connection, attempt_rank, ranks)
+    _update_attempts(connection, batches)
+    if late or ranks or any(batch.attempt for batch in batches):
+        _refresh_if_ended(connection, [batch.attempt_id for batch in batches])
 
 
 def _store_environments(connection: Connection, batch: Batch) -> None:
@@ -262,28 +293,31 @@ def _store_environments(connection: Connection, batch: Batch) -> None:
             batch.attempt["environment_id"] = found
 
 
-def _update_attempt(connection: Connection, batch: Batch) -> None:
-    """What the ranks together say about the attempt; what the supervisor set stays."""
-    values = dict(batch.attempt)
-    names = ("timed_from_at", "timed_to_at", "loop_s", "launch_mode")
-    if any(row.keys() & set(names) for row in batch.ranks.values()):
-        known = connection.execute(_SUMMARY, {"id": batch.attempt_id}).one()
-        for name, value in zip(names, known, strict=True):
-            if value is not None:
-                values[name] = value
-    set_columns(connection, batch.attempt_id, values, keep=_SUPERVISORS)
+def _update_attempts(connection: Connection, batches: Sequence[Batch]) -> None:
+    """What the ranks together say about their attempts; what the supervisor set stays."""
+    values = {batch.attempt_id: dict(batch.attempt) for batch in batches}
+    timed = [
+        batch.attempt_id
+        for batch in batches
+        if any(row.keys() & set(_SUMMARY) for row in batch.ranks.values())
+    ]
+    if timed:
+        for attempt_id, *known in connection.execute(_SUMMARIES, {"ids": timed}):
+            told = zip(_SUMMARY, known, strict=True)
+            values[attempt_id] |= {name: value for name, value in told if value is not None}
+    set_columns_of(connection, values, keep=_SUPERVISORS)
 
 
-def _refresh_if_ended(connection: Connection, attempt_id: int) -> None:
+def _refresh_if_ended(connection: Connection, attempt_ids: Sequence[int]) -> None:
     """Late rows change a result that is already there."""
-    ids = connection.execute(_STATUS, {"id": attempt_id}).one_or_none()
-    if ids is not None and ids.status != "running":
-        refresh_results(connection, [ids.job_id])
+    rows = connection.execute(_STATUSES, {"ids": list(attempt_ids)})
+    refresh_results(connection, [row.job_id for row in rows if row.status != "running"])
 
 
-def _report(connection: Connection, attempt_id: int, reader: Reader) -> None:
+def _report(connection: Connection, reader: Reader) -> None:
     """One event a file that holds lines of no use; the same is not said twice."""
-    ids = connection.execute(_STATUS, {"id": attempt_id}).one()
+    attempt_id = reader.attempt_id
+    ids = connection.execute(_STATUSES, {"ids": [attempt_id]}).one()
     said = set(
         connection.execute(
             select(event.c.message).where(event.c.job_id == ids.job_id, event.c.attempt_id == attempt_id)

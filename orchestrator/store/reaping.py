@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select
 
-from orchestrator.store.attempts import adopt_as_ok, end, find_attempt, find_attempts
+from orchestrator.store.attempts import find_attempt, find_attempts
+from orchestrator.store.ending import adopt_as_ok, end
 from orchestrator.store.judge import Records, verdict
 from orchestrator.store.rows import AttemptEnd, AttemptRow
 from orchestrator.store.status import JobStatus

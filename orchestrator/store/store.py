@@ -12,7 +12,8 @@ from sqlalchemy import Connection, select
 from orchestrator.store import attempts, jobs, reader, reaping, sweeps
 from orchestrator.store.check import check_database, mend
 from orchestrator.store.delete import Deleted, delete_sweep
-from orchestrator.store.intake import intake
+from orchestrator.store.ending import end, end_all
+from orchestrator.store.intake import intake, read_spool, store_spools
 from orchestrator.store.locks import Held, file_lock, server_lock
 from orchestrator.store.owner import owner_is_alive, this_owner
 from orchestrator.store.probes import put_probes
@@ -194,7 +195,7 @@ class Store:
 
     def begin_attempts(self, new: Sequence[tuple[int, NewAttempt]]) -> list[AttemptRow | None]:
         """The same for several, in one transaction."""
-        return self.session.write(lambda c: [attempts.begin(c, job_id, one) for job_id, one in new])
+        return self.session.write(lambda c: attempts.begin_all(c, new))
 
     def claim_next(
         self, sweep_id: int, new: Callable[[JobRow], NewAttempt], fits: Callable[[JobRow], bool]
@@ -253,11 +254,26 @@ class Store:
         ending = AttemptEnd(
             attempt_id, verdict.status, verdict.failure_kind, verdict.message, retry, dict(columns)
         )
-        return self.session.write(lambda c: attempts.end(c, ending))
+        return self.session.write(lambda c: end(c, ending))
 
     def end_attempts(self, endings: Sequence[AttemptEnd]) -> list[bool]:
         """The same for several, in one transaction."""
-        return self.session.write(lambda c: [attempts.end(c, ending) for ending in endings])
+        return self.session.write(lambda c: end_all(c, endings))
+
+    def finish_attempts(self, work: Sequence[tuple[AttemptEnd, Path | None]]) -> list[bool]:
+        """Take their spools in and end the attempts, in one transaction (a large spool takes several)."""
+        uids = self.session.read(lambda c: attempts.uids_of(c, [ending.attempt_id for ending, _ in work]))
+        spools = [
+            read_spool(ending.attempt_id, uids[ending.attempt_id], spool_files(folder), self.session.write)
+            for ending, folder in work
+            if folder is not None and ending.attempt_id in uids
+        ]
+
+        def finish(connection: Connection) -> list[bool]:
+            store_spools(connection, spools)
+            return end_all(connection, [ending for ending, _ in work])
+
+        return self.session.write(finish)
 
     def reap(
         self, sweep_id: int | None = None, is_alive: Callable[[AttemptRow], bool] = owner_is_alive
