@@ -48,8 +48,8 @@ def sweep(folder: Path, db: str, jobs: int, environment: dict[str, str], *option
     if done.returncode:
         sys.exit(done.stderr)
     question = (
-        "select extract(epoch from max(ended_at::timestamptz) - min(created_at::timestamptz)) from attempt a"
-        " join job j using (job_id) where j.sweep_id = (select max(sweep_id) from sweep)"
+        "select extract(epoch from max(a.ended_at::timestamptz) - min(a.created_at::timestamptz))"
+        " from attempt a join job j using (job_id) where j.sweep_id = (select max(sweep_id) from sweep)"
     )
     with psycopg.connect(db) as connection:
         (seconds,) = connection.execute(question).fetchone()  # type: ignore[misc]
