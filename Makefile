@@ -50,6 +50,7 @@ venv: $(VENV)/.test
 docs: $(VENV)/.test
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/database.py
+	$(BIN)/python docs/h200.py
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV_OPTIONS) $(VENV)
