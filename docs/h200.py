@@ -141,7 +141,7 @@ def page() -> str:
 
 
 def _filled(block: str) -> str:
-    """Prose wrapped anew, as the figures in it have their own lengths; tables, headings and code as they are."""
+    """Prose wrapped anew, since figures have their own lengths; tables, headings and code as they are."""
     if block.startswith(("|", "#", "```", "<!--")):
         return block
     return textwrap.fill(" ".join(block.split()), 118, break_long_words=False, break_on_hyphens=False)
