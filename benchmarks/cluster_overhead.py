@@ -19,8 +19,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from tests.cluster.ray_cluster import RayCluster
+from tests.cluster.ray_cluster import CPUS_PER_NODE, RayCluster
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.postgres import private_server, server_programs
 
@@ -147,11 +148,15 @@ def measure_ray(folder: Path, db: str, jobs: int) -> None:
         def own(function: Callable[[], None]) -> float:
             task = ray.remote(num_cpus=0, max_retries=0)(function)
             since_s = time.monotonic()
-            pending = {}
-            for group in [placement_group([{"CPU": 1.0}], strategy="STRICT_PACK") for _ in range(jobs)]:
-                place = PlacementGroupSchedulingStrategy(group, 0)
-                pending[task.options(scheduling_strategy=place).remote()] = group
-            while pending:
+            pending: dict[Any, Any] = {}
+            left = jobs
+            while left or pending:
+                # One more than there is room for, as orch does: many pending groups slow Ray down.
+                while left and len(pending) < CPUS_PER_NODE + 1:
+                    group = placement_group([{"CPU": 1.0}], strategy="STRICT_PACK")
+                    place = PlacementGroupSchedulingStrategy(group, 0)
+                    pending[task.options(scheduling_strategy=place).remote()] = group
+                    left -= 1
                 done, _ = ray.wait(list(pending), num_returns=1)
                 remove_placement_group(pending.pop(done[0]))
             return time.monotonic() - since_s
