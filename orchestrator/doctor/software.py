@@ -57,7 +57,8 @@ def check_build(settings: Settings, driver: Driver | str) -> list[Finding]:
     has_gpu = isinstance(driver, Driver) and bool(driver.devices)
     built = _built_op(settings)
     if built is not None:
-        return [*_built_for(built), *_arch_list(settings)]
+        # Not the compiler: ninja finds nothing to do, but torch will not load the op without ninja.
+        return [*_built_for(built), *_no_ninja(settings), *_arch_list(settings)]
     missing = list(_missing_tools(settings, has_gpu))
     if missing:
         return [*missing, *_arch_list(settings)]
@@ -94,9 +95,7 @@ def _missing_tools(settings: Settings, has_gpu: bool) -> Iterator[Finding]:
     if not (shutil.which(compiler, path=path) or shutil.which("g++", path=path)):
         message = "no C++ compiler: DeepSpeed cannot build FusedAdam, ZeRO-3 jobs fail"
         yield error("compiler", message, f"neither {compiler} nor g++ on PATH", "apt-get install g++")
-    if installed("ninja") is None and not shutil.which("ninja", path=path):
-        message = "no ninja: torch cannot build DeepSpeed's ops"
-        yield error("compiler", message, "PATH and Python packages", "pip install ninja")
+    yield from _no_ninja(settings)
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not header.exists():
         message = "Python's headers are missing: DeepSpeed's ops cannot be built"
@@ -105,6 +104,12 @@ def _missing_tools(settings: Settings, has_gpu: bool) -> Iterator[Finding]:
         message = "no nvcc: FusedAdam cannot be built; only ZeRO-1 and 2 with optimizer: torch_adam run"
         mend = "install the CUDA toolkit of torch's CUDA version and set CUDA_HOME"
         yield error("compiler", message, "neither in CUDA_HOME nor /usr/local/cuda nor on PATH", mend)
+
+
+def _no_ninja(settings: Settings) -> Iterator[Finding]:
+    if installed("ninja") is None and not shutil.which("ninja", path=settings.environ.get("PATH")):
+        message = "no ninja: torch can neither build nor load DeepSpeed's ops"
+        yield error("compiler", message, "PATH and Python packages", "pip install ninja")
 
 
 def _nvcc(settings: Settings) -> str | None:

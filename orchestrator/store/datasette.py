@@ -15,13 +15,16 @@ FROM best_setting ORDER BY sweep, hidden_dim, nlayers
 """
 
 _PINNING = """
-SELECT p.sweep, p.hidden_dim, p.nlayers, p.offload_cold_s, p.cold_pinning_s, p.offload_s_median AS pinned_s,
+SELECT p.sweep, p.hidden_dim, p.nlayers, p.dtype, p.zero_stage, p.offload_cold_s, p.cold_pinning_s,
+       p.offload_s_median AS pinned_s,
        u.offload_s_median AS pageable_s,
        p.cold_pinning_s / (u.offload_s_median + u.reload_s_median - p.offload_s_median - p.reload_s_median)
            AS cycles_to_pay
 FROM job_summary p JOIN job_summary u
     ON u.sweep_id = p.sweep_id AND u.hidden_dim = p.hidden_dim AND u.nlayers = p.nlayers
-    AND u.dtype = p.dtype AND u.included_state = p.included_state AND u.repeat = p.repeat
+    AND u.model = p.model AND u.dtype = p.dtype AND u.zero_stage = p.zero_stage AND u.num_gpus = p.num_gpus
+    AND u.included_state = p.included_state AND u.repeat = p.repeat AND u.non_blocking = p.non_blocking
+    AND u.gc_freeze = p.gc_freeze
 WHERE NOT u.pin_memory AND p.pin_memory AND u.is_valid AND p.is_valid
     AND u.offload_s_median + u.reload_s_median > p.offload_s_median + p.reload_s_median
 """

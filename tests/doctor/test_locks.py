@@ -73,6 +73,15 @@ def test_built_op_is_seen(extensions: Path) -> None:
     assert [(finding.severity, finding.message) for finding in findings] == [(Severity.OK, "ops built")]
 
 
+def test_built_op_without_ninja_is_an_error(extensions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.doctor.software.installed", lambda package: None)
+    (extensions / "fused_adam.so").touch()
+    findings = check_build(settings_for(extensions, PATH="/nonexistent"), "no driver")
+    assert [(f.severity, f.message.partition(":")[0]) for f in findings] == [
+        (Severity.OK, "ops built"), (Severity.ERROR, "no ninja"),
+    ]  # fmt: skip
+
+
 def test_op_that_another_environment_built_is_a_warning(extensions: Path) -> None:
     (extensions / "fused_adam.so").touch()
     (extensions / "build.ninja").write_text("cflags = -isystem /other/site-packages/torch/include -O3\n")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.store import Store, open_store
+from tests.fixtures.make_results import JobPlan, Writer, axes
 from tests.postgres import private_server, server_programs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "queries.md").read_text(encoding="utf-8")
@@ -93,3 +94,39 @@ def test_flagged_jobs_are_those_not_valid(store: Store, sql: Sql) -> None:
     expected = sql("""SELECT job_id FROM job_result JOIN job USING (job_id)
                       WHERE NOT is_valid AND sweep_id = 2 ORDER BY job_id""")
     assert [(row["job_id"],) for row in rows_of(store, 14)] == expected
+
+
+def test_no_row_mixes_stages_precisions_or_sets_of_states(tmp_path: Path) -> None:
+    plans = [
+        JobPlan(axes(zero_stage=stage, dtype=dtype, included_state=states, gc_freeze=freeze, pin_memory=pin))
+        for stage in (2, 3)
+        for dtype in ("bfloat16", "float32")
+        for states in ("all", "lp_params")
+        for freeze in (False, True)
+        for pin in (False, True)
+    ]
+    writer = Writer(tmp_path / "r.db")
+    writer.sweep("gpu-full", plans)
+    # Only ZeRO-2 is slow, so a query that mixed the stages would show something in between.
+    writer.db.execute(
+        "UPDATE job_result SET cold_pinning_s = 1, reload_s_median = 1, offload_s_median = (SELECT"
+        " 10 * (zero_stage = 2) + 4 - pin_memory - gc_freeze FROM job j WHERE j.job_id = job_result.job_id)"
+    )
+    writer.close()
+    with open_store(str(tmp_path / "r.db"), readonly=True) as store:
+        counts = {number: len(rows_of(store, number)) for number in (1, 2, 3, 4, 6, 7, 8, 10, 11)}
+        assert counts == {1: 8, 2: 32, 3: 8, 4: 8, 6: 8, 7: 16, 8: 8, 10: 8, 11: 16}
+        assert {row["collection_s"] for row in rows_of(store, 8)} == {1.0}
+        assert {(row["saved_s"], row["cycles"]) for row in rows_of(store, 10)} == {(1.0, 1.0)}
+
+
+def test_pinning_that_saves_nothing_never_pays(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "r.db")
+    writer.sweep("gpu-full", [JobPlan(axes(pin_memory=pin)) for pin in (False, True)])
+    writer.db.execute(
+        "UPDATE job_result SET cold_pinning_s = 1, reload_s_median = 1, offload_s_median = job_id"
+    )
+    writer.close()
+    with open_store(str(tmp_path / "r.db"), readonly=True) as store:
+        [row] = rows_of(store, 10)
+    assert (row["saved_s"], row["cycles"]) == (-1.0, None)
