@@ -57,10 +57,11 @@ class SweepOutcome:
 
     @property
     def exit_status(self) -> int:
-        """Of ``orch sweep``: the signal's, else 1 if a job failed or the sweep was stopped, else 0."""
+        """Of ``orch sweep``: the signal's, else 1 if a job failed or is not settled or it was stopped."""
         if self.stop_reason is StopReason.signal:
             return self.stop_status
-        return 1 if self.failed or self.stop_reason is not None else 0
+        unsettled = self.counts.get(JobStatus.running, 0)
+        return 1 if self.failed or unsettled or self.stop_reason is not None else 0
 
     def lines(self) -> list[str]:
         """The last lines for the user."""
@@ -69,6 +70,10 @@ class SweepOutcome:
         )
         lines = [f"sweep {self.sweep}: {counts or 'no jobs'}; {self.ran} ran in {self.took_s:.1f} s"]
         left = self.counts.get(JobStatus.pending, 0)
+        if unsettled := self.counts.get(JobStatus.running, 0):
+            lines.append(
+                f"{unsettled} still marked running, their end not recorded. Settle with: {self._again()}"
+            )
         if self.stop_reason is StopReason.in_a_row:
             lines.append(
                 f"stopped after {self.limit} failures in a row ({self.last_failure});"

@@ -19,6 +19,7 @@ from orchestrator.engines.stop import StopSignals
 from orchestrator.errors import DatabaseError
 from orchestrator.spec.bytes import predict
 from orchestrator.spec.plan import Plan
+from orchestrator.store.owner import owner_is_alive
 from orchestrator.store.rows import SweepChange, SweepRow
 from orchestrator.store.store import Store
 
@@ -114,10 +115,9 @@ def header(plan: Plan, engine: Engine, store: Store) -> str:
 
 
 def _settle_last(store: Store, sweep_id: int, schedule: Schedule) -> None:
-    if not schedule.unsettled:
-        return
+    """Attempts that nobody ended, or whose supervisor left without being able to say so."""
     uids = set(schedule.unsettled)
     try:
-        store.reap(sweep_id, lambda attempt: attempt.uid not in uids)
+        store.reap(sweep_id, lambda attempt: attempt.uid not in uids and owner_is_alive(attempt))
     except DatabaseError as error:
         schedule.error = schedule.error or error

@@ -1,0 +1,36 @@
+"""What the last lines of a sweep say and the exit status that goes with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.engines.outcome import StopReason, SweepOutcome
+from orchestrator.store.status import JobStatus
+
+
+def outcome(counts: dict[JobStatus, int], reason: StopReason | None = None) -> SweepOutcome:
+    return SweepOutcome("s", counts, 1, 1.0, reason, 130, continue_with="orch sweep s.yaml")
+
+
+@pytest.mark.parametrize(
+    ("counts", "status"),
+    [
+        ({JobStatus.ok: 2}, 0),
+        ({JobStatus.ok: 1, JobStatus.skipped: 1}, 0),
+        ({JobStatus.skipped: 2}, 0),
+        ({JobStatus.ok: 1, JobStatus.failed: 1}, 1),
+        ({JobStatus.ok: 1, JobStatus.timeout: 1}, 1),
+        ({JobStatus.ok: 1, JobStatus.running: 1}, 1),
+    ],
+)
+def test_exit_status_follows_the_worst_job(counts: dict[JobStatus, int], status: int) -> None:
+    assert outcome(counts).exit_status == status
+
+
+def test_signal_decides_the_exit_status() -> None:
+    assert outcome({JobStatus.failed: 1}, StopReason.signal).exit_status == 130
+
+
+def test_job_whose_end_was_not_recorded_is_named_with_its_remedy() -> None:
+    lines = outcome({JobStatus.ok: 1, JobStatus.running: 1}).lines()
+    assert any("1 still marked running" in line and "orch sweep s.yaml" in line for line in lines)
