@@ -92,6 +92,8 @@ class Comparison:
     left_out_a: int
     left_out_b: int
     options: CompareOptions
+    failing: tuple[str, ...] = ()
+    """Cells that gave figures in A, and in B none because their jobs failed."""
 
     def counts(self) -> dict[Verdict, int]:
         """Cells by their verdict over all metrics."""
@@ -102,8 +104,11 @@ class Comparison:
         return {verdict: found.count(verdict) for verdict in Verdict}
 
     def is_worse_by(self, share: float) -> bool:
-        """Whether some metric of some cell is worse by more than ``share``."""
-        return any(change.worse_share > share for change in self.changes)
+        """Whether some metric of some cell is worse by more than ``share``, or a cell fails in B alone."""
+        return bool(self.failing) or any(change.worse_share > share for change in self.changes)
+
+
+_FAILED = ("failed", "timeout", "oom_gpu", "oom_host", "lost")
 
 
 @dataclass(slots=True)
@@ -145,7 +150,14 @@ def compare(a: Side, b: Side, options: CompareOptions | None = None) -> Comparis
         left_out_a=left_out_a,
         left_out_b=left_out_b,
         options=options,
+        failing=_failing(a.jobs, b.jobs, common),
     )
+
+
+def _failing(jobs_a: DataFrame, jobs_b: DataFrame, common: Sequence[str]) -> tuple[str, ...]:
+    ok_a, ok_b = (set(jobs[jobs["status"] == "ok"]["cell"]) for jobs in (jobs_a, jobs_b))
+    failed_b = set(jobs_b[jobs_b["status"].isin(_FAILED)]["cell"])
+    return tuple(cell for cell in common if cell in ok_a and cell in failed_b - ok_b)
 
 
 def _usable(jobs: DataFrame, options: CompareOptions) -> tuple[DataFrame, int]:
@@ -193,8 +205,9 @@ def _unit(pair: _Pair) -> Unit:
     from orchestrator.analysis.multiplicity import Unit
 
     values = np.array([np.concatenate([a, b]) for a, b in zip(pair.a, pair.b, strict=True)])
-    complete = np.all(values > 0, axis=1, keepdims=True)
-    logs = np.log(np.where(values > 0, values, 1.0))
+    usable = np.isfinite(values) & (values > 0)
+    complete = np.all(usable, axis=1, keepdims=True)
+    logs = np.log(np.where(usable, values, 1.0))
     return Unit(np.where(complete, logs, np.nan), len(pair.a[0]))
 
 
@@ -255,5 +268,7 @@ def _cannot_judge(a: Sample, b: Sample) -> str:
 
     if reason := too_few(len(a), len(b)):
         return reason
-    unusable = int(np.count_nonzero(~(np.concatenate([a, b]) > 0)))
-    return f"not measured, or not positive, in {unusable} jobs" if unusable else ""
+    values = np.concatenate([a, b])
+    unusable = int(np.count_nonzero(~(np.isfinite(values) & (values > 0))))
+    plural = "s" if unusable > 1 else ""
+    return f"not measured, not finite or not positive in {unusable} job{plural}" if unusable else ""

@@ -46,7 +46,9 @@ class Share(click.ParamType[float]):
     show_default=True,
     help="A change that is surely within this is the same.",
 )
-@click.option("--fail-if-worse", type=Share(), help="Exit 1 if a cell is worse by more than this.")
+@click.option(
+    "--fail-if-worse", type=Share(), help="Exit 1 if a cell is worse by more than this or fails in B alone."
+)
 @click.option("--include-flagged", is_flag=True, help="Take jobs whose figures carry a flag, too.")
 @click.option("--all", "show_same", is_flag=True, help="List the cells that are the same, too.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the resampling.")

@@ -55,6 +55,8 @@ def _head(comparison: Comparison) -> list[str]:
     counts = comparison.counts()
     parts = [f"{counts[v]} {v}" for v in (Verdict.SAME, Verdict.WORSE, Verdict.BETTER, Verdict.INCONCLUSIVE)]
     lines.append(f"{sum(counts.values())} cells: " + " · ".join(parts))
+    if comparison.failing:
+        lines.append(f"figures in A, only failed jobs in B: {', '.join(map(_cell6, comparison.failing))}")
     if counts[Verdict.INCONCLUSIVE] == sum(counts.values()):
         lines.append("no cell could be judged: more repeats are needed, or a quieter host")
     left_out = comparison.left_out_a + comparison.left_out_b
@@ -102,6 +104,7 @@ def _document(comparison: Comparison) -> dict[str, object]:
         "left_out_b": comparison.left_out_b,
         "only_in_a": list(comparison.only_a),
         "only_in_b": list(comparison.only_b),
+        "failing_in_b": list(comparison.failing),
         "cells": [dict(zip(COLUMNS, _exact(change), strict=True)) for change in comparison.changes],
     }
 

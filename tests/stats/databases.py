@@ -93,6 +93,18 @@ class Database:
         for repeat, result in enumerate(results, start=1):
             self.job(sweep_id, environment_id, axes, repeat, result)
 
+    def set_status(self, sweep_id: int, axes: Mapping[str, object], repeat: int, status: str) -> None:
+        """How one job ended, after all; its figures count no longer."""
+        cell = make_cell(axes).key  # type: ignore[arg-type]
+        of_job = "sweep_id = ? AND cell = ? AND repeat = ?"
+        self._connection.execute(
+            "UPDATE job_result SET is_valid = FALSE WHERE job_id IN (SELECT job_id FROM job"
+            f" WHERE {of_job})", (sweep_id, cell, repeat),
+        )  # fmt: skip
+        self._connection.execute(
+            f"UPDATE job SET status = ? WHERE {of_job}", (status, sweep_id, cell, repeat)
+        )
+
     def _insert(self, table: str, **columns: object) -> int:
         self._ids[table] += 1
         self._insert_row(table, {f"{table}_id": self._ids[table], **columns})

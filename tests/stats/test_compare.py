@@ -143,7 +143,7 @@ def test_a_metric_missing_in_a_job_is_inconclusive_for_that_metric_alone(tmp_pat
 
     found = two_sweeps(tmp_path, simple(1), holey)
     assert [c.verdict for c in found.changes] == [Verdict.SAME, Verdict.INCONCLUSIVE]
-    assert found.changes[1].reason == "not measured, or not positive, in 1 jobs"
+    assert found.changes[1].reason == "not measured, not finite or not positive in 1 job"
 
 
 def test_nothing_in_common_is_an_error(tmp_path: Path) -> None:
@@ -231,3 +231,54 @@ def test_an_unknown_sweep_is_an_error_that_lists_the_sweeps(tmp_path: Path) -> N
     database.close()
     with pytest.raises(OrchError, match=r"no sweep 'x'.*nightly"):
         read_side(parse_side(f"{path}#x", "default.db"), read_only)
+
+
+def with_status(fill: Fill, cell: Mapping[str, object], *statuses: str) -> Fill:
+    """The jobs of one cell ended so; the others are ok."""
+
+    def changed(database: Database, sweep: int, environment: int) -> None:
+        fill(database, sweep, environment)
+        for repeat, status in enumerate(statuses, start=1):
+            database.set_status(sweep, cell, repeat, status)
+
+    return changed
+
+
+def test_a_cell_that_only_fails_in_b_fails_the_gate(tmp_path: Path) -> None:
+    found = two_sweeps(tmp_path, simple(1), with_status(simple(11), BIG, *["failed"] * 4, "oom_gpu"))
+    assert len(found.failing) == 1
+    assert found.counts()[Verdict.INCONCLUSIVE] == 1
+    assert found.is_worse_by(10.0)
+    out = io.StringIO()
+    render_comparison(found, format="table", out=out, note=out)
+    assert f"figures in A, only failed jobs in B: {found.failing[0][3:9]}\n" in out.getvalue()
+
+
+@pytest.mark.parametrize("statuses", [("failed",), ("pending",) * 5, ("skipped",) * 5, ("cancelled",) * 5])
+def test_a_cell_that_has_not_failed_throughout_fails_no_gate(
+    tmp_path: Path, statuses: tuple[str, ...]
+) -> None:
+    found = two_sweeps(tmp_path, simple(1), with_status(simple(11), BIG, *statuses))
+    assert found.failing == ()
+    assert not found.is_worse_by(0.2)
+
+
+def test_a_cell_that_failed_in_a_too_is_not_news(tmp_path: Path) -> None:
+    fill = with_status(simple(1), BIG, *["failed"] * 5)
+    assert two_sweeps(tmp_path, fill, fill).failing == ()
+
+
+@pytest.mark.parametrize("value", [float("inf"), 0.0, -1.0, None])
+@pytest.mark.filterwarnings("error")
+def test_a_figure_that_is_no_positive_number_is_inconclusive(tmp_path: Path, value: float | None) -> None:
+    def spoilt(database: Database, sweep: int, environment: int) -> None:
+        rows = times(3, 0.3, 5)
+        rows[2]["offload_s_median"] = value
+        database.jobs(sweep, environment, BIG, rows)
+
+    found = two_sweeps(tmp_path, simple(1), spoilt)
+    reasons = {change.metric: change.reason for change in found.changes}
+    assert reasons["offload_s_median"] == "not measured, not finite or not positive in 1 job"
+    out = io.StringIO()
+    render_comparison(found, format="json", out=out, note=out)
+    assert json.loads(out.getvalue())["counts"]["worse"] == 0
