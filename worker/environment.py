@@ -8,6 +8,7 @@ import platform
 import re
 import socket
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,9 @@ def variables(environ: Mapping[str, str], cell_env: Mapping[str, str]) -> dict[s
     return kept
 
 
+@cache
 def package_versions() -> dict[str, str]:
-    """Installed versions of ``PACKAGES``."""
+    """Installed versions of ``PACKAGES``; a fork server looks them up once for all its ranks."""
     found = {}
     for name in PACKAGES:
         try:

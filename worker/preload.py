@@ -39,6 +39,9 @@ def load(module: str, accelerator: str, cache_folder: str) -> Learned | None:
         import deepspeed  # noqa: F401
 
     load_ops(str(Path(cache_folder)))
+    from worker import environment
+
+    environment.package_versions()
     learned = Learned(Path(cache_folder) / f"modules-{_versions_key(accelerator)}.json")
     learned.import_known()
     return learned

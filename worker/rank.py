@@ -70,8 +70,9 @@ def run(job: JobFile, rank: int) -> int:
     recorder.close()
     if job.commit and is_measured and job.db_url:
         _commit(job, spool)
-    if delivered:
-        # Otherwise the other ranks may be stuck, and leaving in order would wait for them.
+    if delivered and job.world_size > 1:
+        # Otherwise the other ranks may be stuck, and leaving in order would wait for them. A single rank
+        # has nobody to take leave of: the kernel takes its communicator down with it, and sooner.
         _leave_group()
     return 0 if delivered else 1
 
@@ -234,7 +235,8 @@ def _settle_heap(job: JobFile, freeze: bool) -> int:
     """Collect once before the loop and count what the collector tracks.
 
     A fork's first collection is slower (it copies pages), and a fork server's frozen objects would make
-    a forked rank look better than a spawned one.
+    a forked rank look better than a spawned one: from here on a rank's collections cost what they cost
+    anywhere.
     """
     if job.launch_mode == "fork":
         gc.unfreeze()

@@ -136,13 +136,12 @@ class Server:
             os.dup2(output, 2)
             # One call: what is above the standard descriptors is the server's business.
             os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
-            for name in request["unset"]:
-                os.environ.pop(name, None)
-            os.environ.update(request["variables"])
-            os.environ.update(variables)
+            _change_environment({**request["variables"], **variables}, request["unset"])
             os.chdir(request["folder"])
-            # Nothing stays frozen: a rank's collections must cost what they cost anywhere.
-            gc.unfreeze()
+            if self._learned is None:
+                # Nothing stays frozen. ``worker.rank`` sees to it itself, right before its loop: the
+                # collection that DeepSpeed makes while it sets up would copy every page of the heap.
+                gc.unfreeze()
             gc.enable()
             if "torch" in sys.modules:
                 nvml.initialise()
@@ -159,6 +158,15 @@ class Server:
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
+
+
+def _change_environment(variables: Mapping[str, str], unset: Sequence[str]) -> None:
+    """Set what differs from the server's own: each change copies pages of the server's memory."""
+    for name in unset:
+        os.environ.pop(name, None)
+    for name, value in variables.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
 
 
 def main() -> None:

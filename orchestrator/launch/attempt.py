@@ -200,7 +200,7 @@ class Attempt:
         if order.hang_s is not None:
             self._after(order.hang_s, self._check_hang)
         try:
-            os.makedirs(self.paths.spool_dir, exist_ok=True)
+            _make_folders(self.paths)
             self.paths.owner_file.write_text(this_owner())
             for group in self.groups:
                 group.prepare(self.mode)
@@ -558,6 +558,15 @@ class Attempt:
 
 def _known(values: Iterable[str | None]) -> list[str]:
     return [value for value in values if value is not None]
+
+
+def _make_folders(paths: AttemptPaths) -> None:
+    """The run directory, usually a new one beside others, and the spool in it."""
+    try:
+        os.mkdir(paths.run_dir)
+        os.mkdir(paths.spool_dir)
+    except OSError:
+        os.makedirs(paths.spool_dir, exist_ok=True)
 
 
 def _touch(group: RankGroup) -> None:
