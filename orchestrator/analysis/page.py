@@ -102,7 +102,8 @@ def context_text(jobs: JobSet, job: Job, varying: Sequence[str]) -> str:
 def size_text(job: Job, varying: Sequence[str]) -> str:
     """``hidden_dim 8192, num_gpus 2``: the size, as far as it varies."""
     names = [name for name in (*_SIZE_AXES, "num_gpus", "num_nodes") if name in varying]
-    return ", ".join(axis_text(name, job.values.get(name)) for name in names) or "the only size"
+    known = [axis_text(name, value) for name in names if (value := job.values.get(name)) is not None]
+    return ", ".join(known) or "the only size"
 
 
 def _ranks(job: Job) -> int:

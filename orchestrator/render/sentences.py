@@ -113,7 +113,8 @@ def caption_lines(report: Report) -> list[str]:
     counts = Counter(job.status for job in jobs.jobs)
     counted = ", ".join(f"{count} {status}" for status, count in sorted(counts.items(), key=_ok_first))
     chosen = f" where {' and '.join(jobs.where)}" if jobs.where else ""
-    lines = [f"{jobs.sweep.name}{chosen}: {len(jobs.jobs)} jobs" + (f" ({counted})" if counted else "")]
+    count = f"{len(jobs.jobs)} job{'s' * (len(jobs.jobs) != 1)}"
+    lines = [f"{jobs.sweep.name}{chosen}: {count}" + (f" ({counted})" if counted else "")]
     several = len(jobs.environments) > 1
     for environment_id, environment in sorted(jobs.environments.items()):
         letter = f"environment {environment_letter(jobs, environment_id)}: " if several else ""

@@ -179,3 +179,29 @@ def test_controls_have_names(browser: Any) -> None:
             .map((e) => e.outerHTML)""",
     )
     assert nameless == []
+
+
+def test_ticks_of_a_logarithmic_axis_are_whole_numbers(browser: Any) -> None:
+    """Plotly alone writes 0.2 as "2"."""
+    for plot in ("plot-size", "plot-iterations"):
+        text, range_ = script(
+            browser,
+            "const p = document.getElementById(arguments[0]);"
+            "return [[...p.querySelectorAll('.ytick text')].map((one) => one.textContent),"
+            "        p._fullLayout.yaxis.range];",
+            plot,
+        )
+        ticks = [float(one) for one in text]
+        assert len(ticks) >= 2
+        assert all(10 ** range_[0] * 0.999 <= tick <= 10 ** range_[1] * 1.001 for tick in ticks)
+
+
+def test_no_axis_title_is_cut(browser: Any) -> None:
+    cut = script(
+        browser,
+        "return [...document.querySelectorAll('.plot')].filter((plot) => !plot.hidden && plot.clientHeight)"
+        ".filter((plot) => [...plot.querySelectorAll('.xtitle, .ytitle')].some((title) => {"
+        "  const inner = title.getBoundingClientRect(), outer = plot.getBoundingClientRect();"
+        "  return inner.bottom > outer.bottom || inner.left < outer.left; })).map((plot) => plot.id)",
+    )
+    assert cut == []

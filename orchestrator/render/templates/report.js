@@ -43,22 +43,30 @@
     const merged = Object.assign(base, layout);
     for (const axis of ["xaxis", "yaxis"]) {
       merged[axis] = Object.assign({ gridcolor: "#e4e8ec", zerolinecolor: "#d0d7de", linecolor: "#8c959f", automargin: true }, merged[axis]);
+      // With a standoff the margin makes room for the title, which was cut otherwise.
+      if (merged[axis].title) merged[axis].title.standoff = 8;
     }
     Plotly.react(place, traces, merged, { responsive: true, displaylogo: false, displayModeBar: narrow ? false : "hover", modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] });
   }
 
   // Plotly writes the ticks between powers of ten as a bare digit ("2" for 0.2): each gets its whole number here.
   function logAxis(values, title) {
-    const known = values.filter((value) => value > 0);
-    const low = Math.min(...known) / 2, high = Math.max(...known) * 2, span = high / low / 4;
-    const steps = span > 1000 ? [1] : span > 20 ? [1, 2, 5] : span > 3 ? [1, 2, 3, 5, 7] : [1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9];
-    const ticks = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
-      for (const step of steps) ticks.push(step * 10 ** power);
-    }
-    if (distinct(known).length === 1) ticks.splice(0, ticks.length, known[0]);
     const axis = { type: "log", title: { text: title } };
-    return known.length ? Object.assign(axis, { tickvals: ticks, ticktext: ticks.map((tick) => String(Number(tick.toPrecision(3)))) }) : axis;
+    const known = values.filter((value) => value > 0);
+    if (!known.length) return axis;
+    const least = Math.min(...known), most = Math.max(...known), width = most - least;
+    let ticks = [];
+    if (width === 0) {
+      ticks = [least];
+    } else if (most < 3 * least) {  // within less than a decade: those of a linear axis
+      const power = 10 ** Math.floor(Math.log10(width / 4));
+      const step = power * ([1, 2, 5].find((one) => 4 * one * power >= width) || 10);
+      for (let place = Math.max(1, Math.ceil((least - width) / step)); place * step <= most + width; place++) ticks.push(place * step);
+    } else {
+      const digits = most > 1000 * least ? [1] : most > 20 * least ? [1, 2, 5] : [1, 2, 3, 5, 7];
+      for (let power = Math.floor(Math.log10(least / 2)); power <= Math.log10(2 * most); power++) ticks.push(...digits.map((digit) => digit * 10 ** power));
+    }
+    return Object.assign(axis, { tickvals: ticks, ticktext: ticks.map((tick) => String(Number(tick.toPrecision(4)))) });
   }
 
   function fill(select, names, chosen) {
@@ -104,7 +112,8 @@
     }
     if (cells.length) {
       const sizes = cells.map((cell) => cell.copied_bytes / GB);
-      const ends = [Math.min(...sizes), Math.max(...sizes)];
+      const alone = Math.min(...sizes) === Math.max(...sizes) ? 1.25 : 1;  // a line needs some length
+      const ends = [Math.min(...sizes) / alone, Math.max(...sizes) * alone];
       for (const link of data.links) {
         const speed = what === "offload" ? link.down_gbps : link.up_gbps;
         traces.push({ name: "link, " + link.kind + ": " + speed.toPrecision(3) + " GB/s", x: ends, y: ends.map((gb) => gb / speed), mode: "lines",
@@ -150,7 +159,7 @@
       text: one.phase.map(label), hovertemplate: "%{y:.4g} GB at %{x:.3f} s, %{text}<extra>%{fullData.name}</extra>",
     })) : [];
     byId("memory-note").textContent = one
-      ? "Rank " + one.rank + (one.is_cut ? ", its first " + one.at_s.length + " samples" : "") + ". " + data.memory.length + " jobs can be chosen here; the database has every sample."
+      ? "Rank " + one.rank + (one.is_cut ? ", its first " + one.at_s.length + " samples" : "") + ". " + (data.memory.length > 1 ? data.memory.length + " jobs can be chosen here; the" : "The") + " database has every sample."
       : "";
     draw("plot-memory", traces, { xaxis: { title: { text: "seconds since the loop began" } }, yaxis: { title: { text: "GB" }, rangemode: "tozero" } },
       "No memory samples were recorded.");
