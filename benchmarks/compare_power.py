@@ -2,6 +2,7 @@
 
     python -m benchmarks.compare_power --sweeps 200                  # both tables of docs/statistics.md:
     python -m benchmarks.compare_power --sweeps 500 --family-wise    # some 15 minutes
+    python -m benchmarks.compare_power --sweeps 1000 --family-wise --only 10x24 --seed 2
 
 Each cell has a noise level of its own; one job in twenty is slow by 10-30 %, as on a shared host. A job's
 median is taken over five warm iterations, as in a real sweep.
@@ -138,10 +139,12 @@ SCENARIOS = [
 ]
 
 
-def _print_family_wise(sweeps: int, seed: int) -> None:
+def _print_family_wise(sweeps: int, seed: int, only: str | None) -> None:
     print("| repeats | cells | false alarms | 95 % interval |\n|---:|---:|---:|---:|")
     for repeats in (4, 5, 10):
         for cells in (1, 4, 24, 72):
+            if only not in (None, f"{repeats}x{cells}"):
+                continue
             alarms = family_wise_alarms(Scenario(cells=cells, repeats=repeats), sweeps, seed)
             low, high = stats.binomtest(alarms, sweeps).proportion_ci()
             rate = f"{alarms / sweeps:.1%} of {sweeps} | {low:.1%} – {high:.1%}"
@@ -154,13 +157,16 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=400, help="simulated sweeps a row")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--family-wise", action="store_true", help="only the false alarms, of many sweeps")
+    parser.add_argument("--only", metavar="REPEATSxCELLS", help="one size of sweep")
     arguments = parser.parse_args()
     if arguments.family_wise:
-        _print_family_wise(arguments.sweeps, arguments.seed)
+        _print_family_wise(arguments.sweeps, arguments.seed, arguments.only)
         return
     print("| repeats | cells | changed | false alarms | found | rightly same | wrongly same | covered | s |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for s in SCENARIOS:
+        if arguments.only not in (None, f"{s.repeats}x{s.cells}"):
+            continue
         start = time.monotonic()
         # Large sweeps hold many cells each: fewer are needed for the same number of verdicts.
         r = error_rates(s, max(10, arguments.sweeps // max(1, s.cells // 8)), arguments.seed)

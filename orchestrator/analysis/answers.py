@@ -68,8 +68,13 @@ def answer(jobs: JobSet) -> Answers:
 
 def best_settings(jobs: JobSet) -> tuple[Best, ...]:
     """For each question and environment the best setting, as the view ``best_setting`` defines it."""
-    valid = [job for job in jobs.measured if job.is_valid and job.number("reload_s_median") is not None]
-    flagged = [job for job in jobs.measured if not job.is_valid and job.flags()]
+    # Valid, and the sweep file still asks for it.
+    valid = [
+        job
+        for job in jobs.measured
+        if job.is_valid and not job.flags() and job.number("reload_s_median") is not None
+    ]
+    flagged = [job for job in jobs.measured if job.flags()]
     asked = [name for name in jobs.varying(jobs.measured) if name not in SETTINGS]
     questions, doubtful = _by_question(valid, asked), _by_question(flagged, asked)
     found = []

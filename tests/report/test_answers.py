@@ -22,11 +22,13 @@ def report_of(tmp_path: Path) -> Make:
     """The report of these jobs, whose results were changed by an UPDATE or two."""
 
     @contextmanager
-    def make(plans: Sequence[JobPlan], *updates: str) -> Iterator[Report]:
+    def make(plans: Sequence[JobPlan], *updates: str, in_spec: bool = True) -> Iterator[Report]:
+        """``in_spec`` is that of the first job."""
         writer = Writer(tmp_path / "r.db")
         writer.sweep("s", plans)
         for update in updates:
             writer.db.execute(f"UPDATE job_result SET {update}")
+        writer.db.execute("UPDATE job SET in_spec = ? WHERE job_id = 1", (in_spec,))
         writer.close()
         with open_store(str(tmp_path / "r.db"), readonly=True) as store:
             yield build_report(store, ReportRequest("s"))
@@ -124,3 +126,14 @@ def test_an_offload_that_is_mostly_not_copying_is_said(report_of: Make) -> None:
         assert "it takes 0.200 s, the raw link 0.00200 s" in things(report)["not_copying"]
     with report_of([JobPlan(axes())], "offload_link_share = 0.9") as report:
         assert "not_copying" not in things(report)
+
+
+def test_a_cell_that_the_sweep_file_dropped_is_not_the_best(report_of: Make) -> None:
+    plans = [JobPlan(axes(non_blocking=value)) for value in (True, False)]
+    drop = "is_valid = TRUE, offload_s_median = job_id"
+    with report_of(plans, drop) as report:
+        assert best_lines(report)[0].startswith("best setting: pin_memory, non_blocking ")
+    with report_of(plans, drop, in_spec=False) as report:
+        cell = report.jobs.jobs[0].cell6
+        assert best_lines(report)[0].startswith("only valid setting: pin_memory →")
+        assert f"  faster, but flagged and so left out: {cell} (not in spec)" in best_lines(report)
