@@ -75,7 +75,7 @@ def build_report(store: queries.Reads, request: ReportRequest) -> Report:
         by=by,
         metrics=metrics,
         axes=varying,
-        constants=_constants(jobs),
+        constants=constants(jobs, jobs.measured or jobs.jobs),
         summaries=tuple(summaries),
         troubles=tuple(job for job in jobs.jobs if not job.is_measured and job.status not in _WAITING),
         waiting=tuple(job for job in jobs.jobs if job.status in _WAITING),
@@ -88,12 +88,12 @@ def _differs(summary: Summary, name: str) -> bool:
     return len({job.values.get(name) for job in summary.jobs}) > 1
 
 
-def _constants(jobs: JobSet) -> tuple[tuple[str, Value], ...]:
-    measured = jobs.measured or jobs.jobs
-    if not measured:
+def constants(jobs: JobSet, among: Sequence[Job]) -> tuple[tuple[str, Value], ...]:
+    """The axes that have one value among these jobs, with it."""
+    if not among:
         return ()
-    varying = set(jobs.varying(measured))
-    return tuple((name, measured[0].values.get(name)) for name in jobs.axes if name not in varying)
+    varying = set(jobs.varying(among))
+    return tuple((name, among[0].values.get(name)) for name in jobs.axes if name not in varying)
 
 
 _JOB_FIRST = (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from orchestrator.analysis.example import FOUR_SETTINGS, ExampleTable, example_rows, example_tables
 from orchestrator.analysis.jobs import Job, Value, axis_text
-from orchestrator.analysis.report import Report, summary_table
+from orchestrator.analysis.report import Report, constants, summary_table
 from orchestrator.analysis.summary import Spread, Summary
 from orchestrator.render.formats import render_rows
 from orchestrator.render.sentences import (
@@ -60,7 +60,9 @@ def write_rows(
 ) -> None:
     """Rows as they are, a caption above them for people."""
     if style.for_people:
-        _say(caption_lines(report), style, out)
+        # Rows of jobs without figures, too: what all of them have in common is less.
+        whole = replace(report, constants=constants(report.jobs, report.jobs.jobs))
+        _say(caption_lines(whole), style, out)
     render_rows(columns, rows, format=style.format, out=out, color=style.color)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
-from orchestrator.analysis.report import Report, ReportRequest, build_report
-from orchestrator.render.report import people_table
+from orchestrator.analysis.report import Report, ReportRequest, build_report, job_table
+from orchestrator.render.report import Style, people_table, write_rows, write_summaries
 from orchestrator.render.sentences import best_lines, percent
 from orchestrator.store import open_store
 from tests.fixtures.make_results import JobPlan, Writer, axes
@@ -126,6 +127,17 @@ def test_an_offload_that_is_mostly_not_copying_is_said(report_of: Make) -> None:
         assert "it takes 0.200 s, the raw link 0.00200 s" in things(report)["not_copying"]
     with report_of([JobPlan(axes())], "offload_link_share = 0.9") as report:
         assert "not_copying" not in things(report)
+
+
+def test_what_every_row_has_in_common_holds_for_jobs_without_figures_too(report_of: Make) -> None:
+    plans = [JobPlan(axes(dtype="float16"), status="failed"), JobPlan(axes())]
+    with report_of(plans) as report:
+        summaries, rows = io.StringIO(), io.StringIO()
+        write_summaries(report, Style("table"), summaries)
+        write_rows(report, *job_table(report), Style("table"), rows)
+    assert "in every row: model linear" in rows.getvalue()
+    assert "dtype bfloat16" in summaries.getvalue()
+    assert "dtype bfloat16" not in rows.getvalue()
 
 
 def test_a_cell_that_the_sweep_file_dropped_is_not_the_best(report_of: Make) -> None:
