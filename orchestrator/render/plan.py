@@ -9,11 +9,17 @@ from typing import IO
 
 from orchestrator.engines.forecast import CellForecast, Forecast
 from orchestrator.render.formats import render_rows
+from orchestrator.render.table import fits
+from orchestrator.render.terminal import stream_width
+from orchestrator.render.values import human, plain
 from orchestrator.spec.cell import Cell
 from orchestrator.spec.command import launch_line
 from orchestrator.spec.plan import Plan
 from orchestrator.spec.presets import states_label
 
+_WIDE = 200
+"""Columns of a table that nobody asked to be narrower."""
+_FORETOLD = ("GPU_bytes", "pinned_host_bytes", "fits")
 _ALWAYS_SHOWN = ("hidden_dim", "nlayers")
 
 
@@ -30,8 +36,12 @@ def write_plan(
     words = [_count(plan), device, f"launcher {plan.launcher.name}", *([duration] if duration else [])]
     out.write(" · ".join(words) + "\n")
     axes = plan.varying or _ALWAYS_SHOWN
-    columns = ["cell", *axes, "GPU_bytes", "pinned_host_bytes", "fits"]
+    columns = ["cell", *axes, *_FORETOLD]
     rows = [_row(item, axes, forecast.capacity is not None) for item in forecast.cells]
+    if not fits(columns, rows, stream_width(out) or _WIDE):
+        out.write(_described_first(rows[0], axes) + "\n")
+        columns = ["cell", "differs_in", *_FORETOLD]
+        rows = [[row[0], _differences(row, rows[0], axes), *row[len(axes) + 1 :]] for row in rows]
     render_rows(columns, rows, format="table", out=out)
     for reason, cells in Counter(item.refusal for item in forecast.cells if item.refusal).items():
         jobs = cells * plan.repeats
@@ -79,6 +89,24 @@ def _row(item: CellForecast, axes: Sequence[str], is_host_known: bool) -> list[o
         item.pinned_node_bytes,
         "no" if item.refusal else fits,
     ]
+
+
+def _described_first(row: Sequence[object], axes: Sequence[str]) -> str:
+    """All that differs anywhere, as the first cell has it: the others are told by what they change."""
+    values = zip(axes, row[1:], strict=False)
+    return f"{row[0]}: " + ", ".join(
+        f"{axis} {_word(axis, value)}" for axis, value in values if value is not None
+    )
+
+
+def _differences(row: Sequence[object], first: Sequence[object], axes: Sequence[str]) -> str:
+    """``zero_stage 2, dtype float16``: where the cell is not as the first one."""
+    triples = zip(axes, row[1:], first[1:], strict=False)
+    return ", ".join(f"{axis} {_word(axis, mine)}" for axis, mine, other in triples if mine != other)
+
+
+def _word(axis: str, value: object) -> str:
+    return human(axis, plain(value))
 
 
 def _shown(cell: Cell, axis: str) -> object:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Literal
 
 from orchestrator.render.terminal import console_for, stream_width, wants_color
-from orchestrator.render.values import Scalar, exact, human, visible
+from orchestrator.render.values import Scalar, exact, human, plain, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,8 +54,9 @@ def write_table(
         for number in range(len(names))
         if {type(row[number]) for row in data} - {type(None)} <= {int, float}
     }
-    needed = _squeezed_width(names, texts)
-    full = max(needed, _natural_width(names, texts))
+    headings = [heading(name) if humanise else visible(name) or " " for name in names]
+    needed = _squeezed_width(headings, texts)
+    full = max(needed, _natural_width(headings, texts))
     console = console_for(out, color=color, width=room if room is not None else full)
     if title:
         console.print(title, markup=False, highlight=False, style="bold", soft_wrap=room is None)
@@ -64,19 +65,23 @@ def write_table(
     elif room is not None and needed > room:
         _write_blocks(names, texts, out)
     elif _is_plain(texts) and not wants_color(out, color) and (room is None or full <= room):
-        _write_plain(names, texts, right, out)
+        _write_plain(headings, texts, right, out)
     else:
-        console.print(_table(names, texts, right))
+        console.print(_table(headings, texts, right, room))
 
 
-def _table(names: Sequence[str], texts: Sequence[Sequence[str]], right: set[int]) -> Table:
+def _table(
+    headings: Sequence[str], texts: Sequence[Sequence[str]], right: set[int], room: int | None
+) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-    for number, name in enumerate(names):
-        table.add_column(Text(heading(name)), justify="right" if number in right else "left", overflow="fold")
+    widths = _fitted_widths(headings, texts, room)
+    for number, name in enumerate(headings):
+        side: Literal["left", "right"] = "right" if number in right else "left"
+        table.add_column(Text(name), justify=side, overflow="fold", width=widths[number])
     for row in texts:
         table.add_row(*(Text(text, style=_STATUS_STYLES.get(text, "")) for text in row))
     return table
@@ -93,11 +98,12 @@ def _is_wide(text: str) -> bool:
     return any(east_asian_width(letter) in "WF" or combining(letter) for letter in text)
 
 
-def _write_plain(names: Sequence[str], texts: Sequence[Sequence[str]], right: set[int], out: IO[str]) -> None:
+def _write_plain(
+    headings: Sequence[str], texts: Sequence[Sequence[str]], right: set[int], out: IO[str]
+) -> None:
     """What rich would draw where nothing is folded or coloured: a thousand rows at once, not in a second."""
-    headings = [heading(name) for name in names]
     widths = [max(map(len, column)) for column in zip(headings, *texts, strict=True)]
-    sides = [str.rjust if number in right else str.ljust for number in range(len(names))]
+    sides = [str.rjust if number in right else str.ljust for number in range(len(headings))]
     out.write(
         "  ".join(side(text, size) for side, text, size in zip(sides, headings, widths, strict=True)) + "\n"
     )
@@ -112,24 +118,55 @@ def heading(name: str) -> str:
     return visible(name).replace("_", " ").strip() or " "
 
 
-def _natural_width(names: Sequence[str], texts: Sequence[Sequence[str]]) -> int:
-    from rich.cells import cell_len
+def fits(names: Sequence[str], rows: Sequence[Sequence[object]], room: int | None) -> bool:
+    """Whether the rows make a table no wider than ``room`` without a word being broken."""
+    texts = [[visible(human(n, plain(v))) for n, v in zip(names, row, strict=True)] for row in rows]
+    return room is None or _squeezed_width([heading(name) for name in names], texts) <= room
 
-    widths = [max(len(heading(name)), 1) for name in names]
-    for row in texts:
-        for number, text in enumerate(row):
-            widths[number] = max(widths[number], *(cell_len(line) for line in text.split("\n")))
+
+def _natural_width(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> int:
+    return _total(_natural_widths(headings, texts))
+
+
+def _squeezed_width(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> int:
+    return _total(_squeezed_widths(headings, texts))
+
+
+def _total(widths: Sequence[int]) -> int:
     return sum(widths) + 2 * len(widths)
 
 
-def _squeezed_width(names: Sequence[str], texts: Sequence[Sequence[str]]) -> int:
-    """The least width at which no value and no word of a heading is broken, long texts left aside."""
-    widths = [max((len(word) for word in heading(name).split()), default=1) for name in names]
+def _natural_widths(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int]:
+    """The columns' widths with nothing folded."""
+    from rich.cells import cell_len
+
+    widths = [max(len(name), 1) for name in headings]
+    for row in texts:
+        for number, text in enumerate(row):
+            widths[number] = max(widths[number], *(cell_len(line) for line in text.split("\n")))
+    return widths
+
+
+def _squeezed_widths(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int]:
+    """The least widths at which no value and no word of a heading is broken, long texts left aside."""
+    widths = [max((len(word) for word in name.split()), default=1) for name in headings]
     for row in texts:
         for number, text in enumerate(row):
             longest = max((len(word) for word in text.split()), default=0)
             widths[number] = max(widths[number], min(longest, 24))
-    return sum(widths) + 2 * len(widths)
+    return widths
+
+
+def _fitted_widths(headings: Sequence[str], texts: Sequence[Sequence[str]], room: int | None) -> list[int]:
+    """Widths that fit the room: the widest column that can still fold gives way first."""
+    widths = _natural_widths(headings, texts)
+    least = _squeezed_widths(headings, texts)
+    while room is not None and _total(widths) > room:
+        slack = [width if width > least[number] else 0 for number, width in enumerate(widths)]
+        if not any(slack):
+            break
+        widths[slack.index(max(slack))] -= 1
+    return widths
 
 
 def _write_blocks(names: Sequence[str], texts: Sequence[Sequence[str]], out: IO[str]) -> None:

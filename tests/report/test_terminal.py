@@ -75,3 +75,22 @@ def test_a_long_report_goes_through_the_pager_and_a_short_one_does_not(results: 
     assert on_terminal(results, "report", lines=20, PAGER=str(pager)) == "through the pager\n"
     assert "best setting" in (tmp_path / "paged").read_text()
     assert "through the pager" not in on_terminal(results, "report", "cpu-quick", lines=200, PAGER=str(pager))
+
+
+@pytest.mark.parametrize(("columns", "sweep"), [(80, "bytes"), (80, "full"), (120, "full")])
+def test_a_plan_of_many_axes_stays_a_row_a_cell(results: Path, columns: int, sweep: str) -> None:
+    text = on_terminal(results, "plan", sweep, columns=columns, NO_COLOR="1", PAGER="cat")
+    header, *rows = text[text.index("cell  ") :].splitlines()
+    assert header.split() == ["cell", "differs", "in", "GPU", "bytes", "pinned", "host", "bytes", "fits"]
+    assert widest("\n".join([header, *rows[:20]])) <= columns
+    assert "── 1 ──" not in text
+
+
+def test_a_column_folds_between_words_only(results: Path) -> None:
+    text = on_terminal(results, "report", "gpu-full", columns=120, NO_COLOR="1", PAGER="cat")
+    assert not [line for line in text.splitlines() if line.strip().startswith(")")]
+
+
+def test_sql_heads_a_column_with_the_name_that_a_query_can_use(results: Path) -> None:
+    text = on_terminal(results, "sql", "select offload_s_median from job_summary", NO_COLOR="1")
+    assert text.splitlines()[0].strip() == "offload_s_median"
