@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.engines.base import Capacity
+from orchestrator.spec import dsconfig
+from orchestrator.spec.cell import Cell
 from orchestrator.store.rows import JobRow
 
 
@@ -20,6 +22,7 @@ class Need:
         size: for the message, e.g. ``hidden_dim 49152, nlayers 8``.
         num_gpus: ranks on a node as the cell has it.
         contention: copies that run at once.
+        cell: for what DeepSpeed refuses whatever the host's size; None = not looked at.
     """
 
     ranks_per_node: int
@@ -29,6 +32,7 @@ class Need:
     size: str = ""
     num_gpus: int = 1
     contention: int = 1
+    cell: Cell | None = None
 
     def host_bytes(self, accelerator: str | None) -> int:
         """Memory that the job takes on one host: pinned buffers, and on a CPU all the rest."""
@@ -48,6 +52,7 @@ def need_of(job: JobRow) -> Need:
         size=f"hidden_dim {value('hidden_dim')}, nlayers {value('nlayers')}",
         num_gpus=num_gpus,
         contention=contention,
+        cell=job.cell_values,
     )
 
 
@@ -58,6 +63,10 @@ def gigabytes(count: int) -> str:
 
 def refusal(need: Need, capacity: Capacity) -> str | None:
     """Why the job can never run with this capacity, with the arithmetic; ``None`` if it can."""
+    if need.cell is not None and capacity.accelerator is not None:
+        reason = dsconfig.refusal(need.cell.values, need.cell.ds, capacity.accelerator)
+        if reason is not None:
+            return reason
     if need.nodes > capacity.nodes:
         return f"num_nodes {need.nodes} > {capacity.nodes} host{'s' if capacity.nodes > 1 else ''}"
     if capacity.ranks_per_node is not None and need.ranks_per_node > capacity.ranks_per_node:

@@ -71,4 +71,5 @@ def _need(cell: Cell, prediction: Prediction) -> Need:
         size=f"hidden_dim {cell.effective('hidden_dim')}, nlayers {cell.effective('nlayers')}",
         num_gpus=num_gpus,
         contention=contention,
+        cell=cell,
     )

@@ -51,6 +51,7 @@ class Tally:
     _by_cell: dict[str, _Mean] = field(default_factory=dict)
     _all: _Mean = field(default_factory=_Mean)
     _first_s: float | None = None
+    _has_launched: bool = False
     _last_s: float = 0.0
 
     @property
@@ -90,8 +91,8 @@ class Tally:
         """Its ranks are being started: what it waited for before says nothing about the next ones."""
         entry.since_s = time.monotonic()
         entry.where = where or entry.where
-        if self.finished == 0:
-            self._first_s = entry.since_s
+        if not self._has_launched:
+            self._first_s, self._has_launched = entry.since_s, True
         if entry.phase != "timed":
             entry.phase = ""
 

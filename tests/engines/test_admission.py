@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.engines.admission import Need, refusal
 from orchestrator.engines.base import Capacity
+from orchestrator.spec.cell import make_cell
 
 GPU = Capacity(2, 2, 1, "cuda", 139_800_000_000, 256_000_000_000)
 CPU = Capacity(2, 2, 1, "cpu", None, 8_000_000_000)
@@ -49,3 +50,10 @@ def test_refusal_says_the_arithmetic(need: Need, capacity: Capacity, reason: str
 
 def test_refusal_unknown_capacity_admits_everything() -> None:
     assert refusal(Need(64, 1, 10**15, 10**15), Capacity()) is None
+
+
+def test_refusal_names_what_deepspeed_cannot_run_before_it_is_started() -> None:
+    half = Need(1, 1, 0, 0, cell=make_cell({"dtype": "float16"}))
+    assert refusal(half, CPU) == "fp16 does not run on a CPU"
+    assert refusal(half, GPU) is None
+    assert refusal(half, Capacity()) is None

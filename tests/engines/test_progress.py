@@ -59,6 +59,18 @@ def test_tally_time_left_leaves_out_what_the_first_job_waited_for(clock: Clock) 
     assert tally.left_s() == pytest.approx(4)
 
 
+def test_tally_time_left_counts_from_the_first_of_several_launches(clock: Clock) -> None:
+    tally = Tally()
+    tally.begin({JobStatus.pending: 3}, [job(1), job(2), job(3)])
+    tally.started("a", job(1), "")
+    tally.launched(tally.running["a"], "")
+    clock.now_s += 10
+    tally.started("b", job(2), "")
+    tally.launched(tally.running["b"], "")
+    tally.ended("a", JobStatus.ok)
+    assert tally.left_s() == pytest.approx(20)
+
+
 def test_tally_counts_a_retry_as_pending_again(clock: Clock) -> None:
     tally = Tally()
     tally.begin({JobStatus.pending: 1}, [job(1)])
