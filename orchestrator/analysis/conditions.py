@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import SpecError
+from orchestrator.spec.axes import AXIS_BY_NAME, AxisType
 
 Value = bool | int | float | str | None
 
@@ -64,7 +65,23 @@ def _parse(text: str, columns: Collection[str]) -> Condition:
         raise SpecError(f"'{column}' is no column of a job", "--where", _nearest(column, columns))
     if relation in _ORDER:
         return Condition(column, relation, (value,) if _is_time(column) else (_number(text, value),))
-    return Condition(column, relation, tuple(part.strip() for part in value.split(",")))
+    parts = tuple(part.strip() for part in value.split(","))
+    for part in parts:
+        _check(text, column, part)
+    return Condition(column, relation, parts)
+
+
+def _check(text: str, column: str, part: str) -> None:
+    """Refuse what no value of the axis equals: a slip of the pen would select nothing, in silence."""
+    axis = AXIS_BY_NAME.get(column)
+    if not part:
+        raise SpecError(f"'{text}' compares with nothing", "--where", "write null for inactive")
+    if axis is None or part.lower() == "null":
+        return
+    if axis.type is AxisType.BOOLEAN and part.lower() not in (*_WORDS, "0", "1"):
+        raise SpecError(f"'{text}': {column} is true or false", "--where")
+    if axis.type in (AxisType.INTEGER, AxisType.NUMBER):
+        _number(text, part)
 
 
 def _is_time(column: str) -> bool:
@@ -89,7 +106,7 @@ def _nearest(column: str, columns: Collection[str]) -> str:
 def _equal(value: Value, text: str) -> bool:
     word = text.lower()
     if value is None:
-        return word in ("null", "")
+        return word == "null"
     if isinstance(value, bool):
         return (word in _WORDS and _WORDS[word] is value) or word == str(int(value))
     if isinstance(value, (int, float)):

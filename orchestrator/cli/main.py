@@ -84,7 +84,9 @@ def _run(call: Any) -> int:
         stdout.flush()
         return result if isinstance(result, int) and not isinstance(result, bool) else 0
     except OrchError as error:
-        click.echo(f"orch: {error.render()}", err=True)
+        from orchestrator.render.values import visible
+
+        click.echo(f"orch: {visible(error.render())}", err=True)
         return error.exit_status
     except click.ClickException as error:
         error.show()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,19 @@ def format_options(*formats: str, default: str = "table") -> Callable[[AnyFuncti
         )(with_json)
 
     return decorate
+
+
+class FiniteSeconds(click.FloatRange):
+    """A range of numbers without ``nan``, which no bound catches, and ``inf``."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 class SpecPath(click.Path):

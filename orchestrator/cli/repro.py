@@ -26,13 +26,13 @@ def command(job: str, sweep: str | None, accelerator: str | None, db: str, outpu
     It needs torch and deepspeed alone, so that it can go into a bug report: orch repro JOB | sh
     """
     from orchestrator.launch.repro import ran_on, reproduce
+    from orchestrator.render.files import write_text
     from orchestrator.store import open_store
 
     with open_store(db, readonly=True) as store:
+        if sweep is not None:
+            store.sweep(sweep)  # says which there are
         row = store.find_job(job, sweep)
         attempts = store.attempts(row.job_id)
     script = reproduce(row.cell_values, row.label, accelerator or ran_on(attempts)).as_shell()
-    if output:
-        output.write_text(script, encoding="utf-8")
-    else:
-        click.echo(script, nl=False)
+    write_text(script, output)

@@ -18,10 +18,7 @@ def command(output: Path | None) -> None:
     With the YAML language server: write it to a file and begin the sweep with
     "# yaml-language-server: $schema=FILE".
     """
+    from orchestrator.render.files import write_text
     from orchestrator.spec.schema import json_schema
 
-    text = json.dumps(json_schema(), indent=2) + "\n"
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        output.write_text(text, encoding="utf-8")
+    write_text(json.dumps(json_schema(), indent=2) + "\n", output)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli.options import SpecPath, db_option, no_color_option
+from orchestrator.cli.options import FiniteSeconds, SpecPath, db_option, no_color_option
 
 
 def _engine_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -57,7 +57,7 @@ def _run_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option(
                 "--timeout",
                 "timeout_s",
-                type=click.FloatRange(min=0, min_open=True),
+                type=FiniteSeconds(min=0, min_open=True),
                 metavar="SECONDS",
                 help="Wall clock of a job, instead of limits.timeout_s.",
             ),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import IO, Any
 
 from orchestrator.analysis.report import Report, ReportRequest, build_report, iteration_table, job_table
 from orchestrator.errors import OrchError
+from orchestrator.render.files import written_whole
 from orchestrator.render.report import Style, write_example, write_rows, write_summaries
 from orchestrator.render.terminal import paged
 from orchestrator.store.queries_report import Reads
@@ -78,26 +77,5 @@ def opened(output: Path | None, format: str) -> Iterator[IO[Any]]:  # noqa: A002
         with paged(sys.stdout) as out:
             yield out
         return
-    try:
-        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    except OSError as e:
-        raise OrchError(
-            f"cannot be written ({e.strerror})", str(output), "choose another file with -o"
-        ) from e
-    temporary = Path(name)
-    try:
-        binary = format in _BINARY
-        text = {} if binary else {"encoding": "utf-8", "newline": ""}
-        with os.fdopen(handle, "wb" if binary else "w", **text) as out:  # type: ignore[call-overload]
-            yield out
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(output)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with written_whole(output, binary=format in _BINARY) as out:
+        yield out

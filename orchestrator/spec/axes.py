@@ -96,7 +96,7 @@ AXES: tuple[Axis, ...] = (
         "linear, transformer, a named shape such as llama-2-7b, or pkg.mod:factory",
         is_size=True,
     ),
-    _axis("nlayers", _I, 1, "number of layers", minimum=1, is_size=True),
+    _axis("nlayers", _I, 1, "number of layers", minimum=1, maximum=10_000, is_size=True),
     _axis("hidden_dim", _I, 1024, "width of a layer", minimum=1, is_size=True),
     _axis(
         "ffn_dim",
@@ -163,7 +163,7 @@ AXES: tuple[Axis, ...] = (
     _axis("gc_freeze", _B, False, "gc.collect(); gc.freeze() before the loop"),
     _axis("pin_backend", _S, "default", "default, host_register, host_register:THREADS, or exact"),
     _axis("numa", _S, "none", "none, device (the node next to the device), or a node number"),
-    _axis("dwell_s", _N, 0.0, "seconds spent offloaded", minimum=0.0),
+    _axis("dwell_s", _N, 0.0, "seconds spent offloaded", minimum=0.0, maximum=10_000_000.0),
     _axis("hold_bytes", _I, 0, "device bytes that another process holds while offloaded", minimum=0),
     _axis("contention", _I, 1, "copies of the job that run at once on a host", minimum=1),
     _axis("checksums", _B, True, "checksum every state before offload and after reload"),

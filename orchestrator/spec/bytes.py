@@ -24,12 +24,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.errors import SpecError
 from orchestrator.spec.axes import STATE_NAMES, AxisValue
 from orchestrator.spec.dsconfig import (
+    COUNT_KEYS,
+    DTYPE_KEYS,
     config_at,
     config_dtype,
     included_states,
     resolve_ds_config,
+    unreadable,
 )
 from orchestrator.spec.models import ModelShape, axis_int, axis_value, shape_of
 
@@ -125,6 +129,7 @@ def predict_values(
     shape = shape or shape_of(values)
     if shape is None:
         return UNKNOWN
+    _check_readable(ds)
     buffers = state_buffers(values, ds, shape)
     states = device_bytes(buffers)
     included = included_states(values) or frozenset(STATE_NAMES)
@@ -298,6 +303,14 @@ def _step_peak(
         step += gradients
     resident = sum(states.as_dict().values()) + frozen
     return int((resident + max(backward, step)) * 1.05) + (512 << 20)
+
+
+def _check_readable(ds: Mapping[str, object]) -> None:
+    """Refuse what a base file of DeepSpeed may hold and the formula cannot read."""
+    for key in sorted(COUNT_KEYS | DTYPE_KEYS):
+        fix = unreadable(key, config_at(ds, key))
+        if fix:
+            raise SpecError(f"'{config_at(ds, key)}' cannot be read", f"ds.{key}", fix)
 
 
 def _count(config: Mapping[str, object], key: str, default: int) -> int:

@@ -29,7 +29,32 @@ OWNED_DS_KEYS: dict[str, str] = {
 }
 """Dotted DeepSpeed keys that an axis decides, and that axis: as ``ds`` overrides they are errors."""
 
+COUNT_KEYS = frozenset(
+    f"zero_optimization.{key}"
+    for key in ("sub_group_size", "reduce_bucket_size", "stage3_prefetch_bucket_size")
+)
+"""Dotted DeepSpeed keys that the byte formula reads as numbers of elements."""
+
+DTYPE_KEYS = frozenset({"data_types.grad_accum_dtype", "communication_data_type"})
+"""Dotted DeepSpeed keys that it reads as dtypes."""
+
 _DS_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+def unreadable(dotted: str, value: object) -> str | None:
+    """What should stand at this key instead of ``value``; None where the byte formula can read it."""
+    if value is None:
+        return None
+    if dotted in DTYPE_KEYS:
+        known = {*_DS_DTYPES, *_DS_DTYPES.values()}
+        return None if str(value).lower() in known else "write fp32, fp16 or bf16"
+    if dotted in COUNT_KEYS and value != "auto":
+        try:
+            is_count = not isinstance(value, bool) and 0 <= float(str(value)) < float("inf")
+        except ValueError:
+            is_count = False
+        return None if is_count else "write a number of elements, or auto"
+    return None
 
 
 def ds_config(cell: Cell) -> dict[str, object]:

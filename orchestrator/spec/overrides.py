@@ -36,6 +36,9 @@ def read_overrides(texts: Sequence[str], problems: Problems) -> dict[str, Overri
         if not separator or not axis:
             problems.add(mark, "is not AXIS=VALUE", "for instance --set hidden_dim=4096")
             continue
+        if not value.strip():
+            problems.add(mark, "has no value", "write null for the default")
+            continue
         if axis in ("ds", "env"):
             problems.add(mark, f"'{axis}' is not one axis", f"name one: --set {axis}.KEY=VALUE")
             continue

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from orchestrator.spec.axes import AXIS_BY_NAME, STATE_NAMES, Axis, AxisType
 from orchestrator.spec.cell import canonical_number
+from orchestrator.spec.dsconfig import unreadable
 from orchestrator.spec.models import ARCHITECTURES, is_known_model
 from orchestrator.spec.presets import ALL, JOIN, PRESETS, canonical_states
 from orchestrator.spec.problems import did_you_mean
@@ -67,7 +68,7 @@ def read_value(name: str, raw: Any) -> Any:
     if name.startswith("env."):
         return DEFAULT if raw is None else _env_value(raw)
     if name.startswith("ds."):
-        return DEFAULT if raw is None else _ds_value(raw)
+        return DEFAULT if raw is None else _ds_value(name, raw)
     axis = AXIS_BY_NAME[name]
     if raw is None:
         return None if axis.nullable else DEFAULT
@@ -180,8 +181,11 @@ def _states(axis: Axis, raw: Any) -> str:
         raise ValueRefused(f"{axis.name}: state '{_shortened(word)}' is unknown", hint) from error
 
 
-def _ds_value(raw: Any) -> Any:
+def _ds_value(name: str, raw: Any) -> Any:
     _check_json(raw)
+    fix = unreadable(name.removeprefix("ds."), raw)
+    if fix:
+        raise ValueRefused(f"{name}: {described(raw)}", fix)
     return canonical_number(raw)
 
 

@@ -165,12 +165,12 @@ def find_job(connection: Connection, text: str, sweep_name: str | None = None) -
         found = connection.execute(query.where(job.c.job_id == int(text))).first()
         if found is not None:
             return job_row(found)
-    name, _, repeat = text.removeprefix("v1:").partition("/")
+    name, slash, repeat = text.removeprefix("v1:").partition("/")
     start = name.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_")
     match: ColumnElement[bool] = job.c.cell.like(f"v1:{start}%", escape="\\")
-    if repeat.isdigit():
-        match = match & (job.c.repeat == int(repeat))
-    elif not repeat:
+    if slash:
+        match = match & (job.c.repeat == (int(repeat) if repeat.isdecimal() and len(repeat) < 10 else -1))
+    else:
         match = or_(match, job.c.uid.like(f"{start}%", escape="\\"))
     order = (sweep.c.updated_at.desc(), job.c.sweep_id.desc(), job.c.repeat, job.c.job_id)
     rows = [job_row(row) for row in connection.execute(query.where(match).order_by(*order))] if name else []

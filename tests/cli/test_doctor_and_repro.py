@@ -75,3 +75,9 @@ def test_repro_of_an_unknown_job_is_one_line(results: str) -> None:
     result = CliRunner().invoke(main, ["repro", "nojob", "--db", results])
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
+
+
+def test_repro_of_an_unknown_sweep_says_which_there_are(results: str) -> None:
+    result = CliRunner().invoke(main, ["repro", "1", "--sweep", "nope", "--db", results])
+    assert result.exit_code == 2
+    assert "there is no sweep 'nope' in this database; there are: quickstart" in result.stderr

@@ -361,6 +361,15 @@ def test_set_repeats() -> None:
     [
         ("nlayers", "--set nlayers: is not AXIS=VALUE"),
         ("=3", "is not AXIS=VALUE"),
+        ("nlayers=", "--set nlayers=: has no value; write null for the default"),
+        ("nlayers=100000000", "nlayers: 100000000 is too large; at most 10000"),
+        ("dwell_s=1e308", "dwell_s: 1e+308 is too large; at most 1e+07"),
+        (
+            "ds.zero_optimization.sub_group_size=abc",
+            "ds.zero_optimization.sub_group_size: 'abc' is a string; write a number of elements, or auto",
+        ),
+        ("ds.zero_optimization.reduce_bucket_size=true", "write a number of elements, or auto"),
+        ("ds.data_types.grad_accum_dtype=foo", "write fp32, fp16 or bf16"),
         ("layers=3", "--set layers=3: there is no axis 'layers'; did you mean 'nlayers'?"),
         ("status=ok", "'status' is a reserved name"),
         (

@@ -299,7 +299,7 @@ def test_find_job_by_id_uid_cell_and_repeat(store: Store) -> None:
     for text in (str(job.job_id), job.uid[:12], f"{short}/2", job.cell + "/2"):
         assert store.find_job(text).job_id == job.job_id
     assert store.find_job(short).repeat == 1
-    for text in ("", "zzz", f"{short}/9", "%", "123456789"):
+    for text in ("", "zzz", f"{short}/9", f"{short}/x", f"{short}/1/2", f"{short}/", "%", "123456789"):
         with pytest.raises(OrchError, match=r"no job|means"):
             store.find_job(text)
 

@@ -1,0 +1,65 @@
+"""Slips of a user's pen: one line that says what is wrong, and nothing written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from orchestrator.cli.main import main
+from orchestrator.spec.load import load_plan
+from orchestrator.store import open_store
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A database that holds the quickstart sweep, nothing of it run; the one that commands read."""
+    path = tmp_path / "results.db"
+    with open_store(str(path), create=True) as store:
+        store.put_sweep(load_plan("quickstart"), {})
+    monkeypatch.setenv("ORCH_DB", str(path))
+    return path
+
+
+def orch(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("repro", "1"), ("schema",), ("db", "metadata"), ("sql", "SELECT 1"), ("report", "--json")],
+)
+def test_output_into_a_missing_folder_is_refused(results: Path, command: tuple[str, ...]) -> None:
+    target = results.parent / "nowhere" / "file"
+    result = orch(*command, "-o", target)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"orch: {target}: cannot be written (No such file or directory)")
+    assert not target.parent.exists()
+
+
+@pytest.mark.parametrize("command", [("repro", "1"), ("sql", "SELECT 1")])
+def test_output_into_a_pipe_leaves_the_pipe_there(results: Path, command: tuple[str, ...]) -> None:
+    pipe = results.parent / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert orch(*command, "-o", pipe).exit_code == 0
+    assert pipe.is_fifo()
+    assert os.read(reader, 4)
+    os.close(reader)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e400", "0", "-1"])
+def test_a_timeout_is_a_finite_positive_number(results: Path, text: str) -> None:
+    result = orch("sweep", "quickstart", "--timeout", text)
+    assert result.exit_code == 2
+    assert "--timeout" in result.stderr
+
+
+def test_control_characters_of_a_message_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    spec = tmp_path / "a.yaml"
+    spec.write_text('name: "a\\e[31mb"\n')
+    result = orch("plan", spec)
+    assert result.exit_code == 2
+    assert r"the name 'a\x1b[31mb' cannot be used" in result.stderr
