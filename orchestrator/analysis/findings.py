@@ -17,6 +17,7 @@ Thing = tuple[str, str]
 
 _PINNING_WORTH_NAMING_S = 0.1
 _MOSTLY_COPYING_SHARE = 0.25
+_DRIFT_ITERATIONS = 10
 LEAK_LIMIT_BYTES = 1 << 20
 """Growth a warm iteration that is called a leak."""
 
@@ -206,7 +207,9 @@ def leaks(jobs: JobSet) -> list[Thing]:
 def _slows(job: Job) -> bool:
     slope, whole = job.number("offload_drift_s"), job.number("offload_s_median")
     warm = job.number("warm_iterations")
-    return bool(job.is_measured and slope and whole and warm and warm >= 5 and slope * warm > 0.1 * whole)
+    # The slope through a few noisy iterations is noise.
+    enough = warm is not None and warm >= _DRIFT_ITERATIONS
+    return bool(job.is_measured and enough and slope and whole and slope * (warm or 0) > 0.1 * whole)
 
 
 def slowest_rank(jobs: JobSet) -> list[Thing]:

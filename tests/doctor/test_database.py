@@ -9,6 +9,8 @@ import pytest
 from orchestrator.doctor import database
 from orchestrator.doctor.database import check_database
 from orchestrator.doctor.finding import Severity
+from orchestrator.store import open_store
+from tests.postgres import private_server, server_programs
 
 
 def test_missing_database_is_no_fault(tmp_path: Path) -> None:
@@ -37,3 +39,32 @@ def test_unreachable_server_is_an_error() -> None:
     (finding,) = check_database("postgresql://nobody@127.0.0.1:1/none")
     assert finding.severity is Severity.ERROR
     assert finding.evidence == "DatabaseUnreachable"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("ahead_s", "said"), [(60, "this host's clock is 60 s behind"), (-60, "60 s ahead of")]
+)
+def test_server_whose_clock_differs_is_a_warning(ahead_s: int, said: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    programs = server_programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server program here")
+    with private_server(programs) as server:
+        url = server.new_database()
+        open_store(url, create=True).close()
+        with psycopg.connect(url, autocommit=True) as connection:
+            # The server's own clock, wrong for this database.
+            connection.execute("CREATE SCHEMA wrong")
+            connection.execute(
+                "CREATE FUNCTION wrong.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS"
+                f" $$ SELECT pg_catalog.clock_timestamp() + interval '{ahead_s} seconds' $$"
+            )
+            name = connection.execute("SELECT current_database()").fetchone()[0]
+            connection.execute(f'ALTER DATABASE "{name}" SET search_path = wrong, pg_catalog, public')
+        findings = check_database(url)
+    assert [(finding.check, finding.severity) for finding in findings] == [
+        ("database", Severity.OK), ("clock", Severity.WARN),
+    ]  # fmt: skip
+    assert said in findings[1].message
+    assert "secret" not in "".join(finding.message + finding.evidence for finding in findings)

@@ -140,6 +140,13 @@ def test_what_every_row_has_in_common_holds_for_jobs_without_figures_too(report_
     assert "dtype bfloat16" not in rows.getvalue()
 
 
+@pytest.mark.parametrize(("warm", "is_named"), [(5, False), (9, False), (10, True), (100, True)])
+def test_a_slope_through_few_iterations_is_no_drift(report_of: Make, warm: int, is_named: bool) -> None:
+    change = f"warm_iterations = {warm}, offload_s_median = 1, offload_drift_s = 0.05"
+    with report_of([JobPlan(axes())], change) as report:
+        assert ("slowing" in things(report)) is is_named
+
+
 def test_a_cell_that_the_sweep_file_dropped_is_not_the_best(report_of: Make) -> None:
     plans = [JobPlan(axes(non_blocking=value)) for value in (True, False)]
     drop = "is_valid = TRUE, offload_s_median = job_id"
