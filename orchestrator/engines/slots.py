@@ -13,11 +13,14 @@ are taken all or none, so two waiting wide jobs cannot block each other.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from orchestrator.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,14 @@ class SlotPool:
     def __init__(self, slots: Sequence[Slot], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.slots = tuple(slots)
-        self._leases = {slot.name: _Lock(folder / f"slot-{slot.name}.lock") for slot in slots}
-        self._nexts = {slot.name: _Lock(folder / f"slot-{slot.name}.next") for slot in slots}
+        try:
+            self._leases = {slot.name: _Lock(folder / f"slot-{slot.name}.lock") for slot in slots}
+            self._nexts = {slot.name: _Lock(folder / f"slot-{slot.name}.next") for slot in slots}
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            fix = "ulimit -n 4096, or fewer --slots"
+            raise EngineError(f"too many open files for {len(slots)} slots", str(folder), fix) from error
         self._used: set[str] = set()
         self.waits_for_others = False
         """The last ``take`` met a slot that another orch holds: nothing will wake us, so ask again."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import DatabaseFull, DatabaseLocked, DatabaseUnreachable
+from orchestrator.launch.complain import complain
 from orchestrator.store.rows import AttemptEnd
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _State:
 
 
 def _say(text: str) -> None:
-    print(f"supervisor: {text}", file=sys.stderr, flush=True)
+    complain(f"supervisor: {text}")
 
 
 class Finisher:

@@ -12,6 +12,8 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
+from orchestrator.launch.complain import complain
+
 _TIMERS = 256
 """More than so many are looked through for cancelled ones."""
 
@@ -165,4 +167,4 @@ class Loop:
         try:
             callback()
         except Exception:  # noqa: BLE001 - see the class.
-            traceback.print_exc()
+            complain(traceback.format_exc())

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from orchestrator.engines.slots import Slot, SlotPool
+from orchestrator.errors import EngineError
 
 
 def pool(folder: Path, count: int = 2) -> SlotPool:
@@ -102,3 +106,13 @@ def test_give_frees_a_lease_that_a_supervisor_inherited(tmp_path: Path) -> None:
     assert other.take(1)
     for fd in inherited:
         os.close(fd)
+
+
+def test_more_slots_than_files_may_be_open_is_an_error_that_says_so(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 8, before[1]))
+    try:
+        with pytest.raises(EngineError, match="too many open files for 500 slots"):
+            pool(tmp_path, 500)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

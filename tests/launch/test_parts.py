@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import sys
+import threading
 import weakref
 from pathlib import Path
 
@@ -17,12 +21,15 @@ from orchestrator.launch.environment import (
     is_applied_after_fork,
     server_environment,
 )
+from orchestrator.launch.finisher import Finish, Finisher
 from orchestrator.launch.logs import CappedLog
 from orchestrator.launch.loop import Loop, Timer
 from orchestrator.launch.order import LaunchOrder, RankPlacement, order_from_json
 from orchestrator.launch.paths import runs_root
 from orchestrator.launch.spool import SpoolTail
 from orchestrator.spec.jobfile import JobFile, load_job
+from orchestrator.store import JobStatus, open_store
+from orchestrator.store.rows import AttemptEnd
 
 placements = st.lists(
     st.builds(RankPlacement, st.integers(0, 99), st.integers(0, 7), st.none() | st.integers(0, 7)), max_size=4
@@ -151,3 +158,22 @@ def _cancelled(loop: Loop) -> Timer:
     timer = loop.call_later(1800.0, lambda: None)
     timer.cancel()
     return timer
+
+
+def test_log_on_a_full_disk_does_not_end_the_finisher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, done = threading.Event(), threading.Event()
+
+    class Full(io.StringIO):
+        def write(self, _text: str) -> int:
+            said.set()
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    finisher = Finisher(str(tmp_path / "orch.db"), lambda run: run())
+    finisher.finish(Finish(AttemptEnd(1, JobStatus.ok), None, done.set))
+    assert said.wait(60), "it says that there is no database"
+    open_store(str(tmp_path / "orch.db"), create=True).close()
+    assert done.wait(60)
+    assert finisher.close(60)
