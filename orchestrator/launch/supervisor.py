@@ -196,6 +196,7 @@ class Supervisor:
         spool_dir = attempt.paths.spool_dir
         started = "started_at" in ending.columns
         self._finisher.finish(Finish(ending, spool_dir if started else None, done))
+        self._leave_if_idle()
 
     def _early_update(self, attempt: Attempt) -> None:
         if attempt.uid not in self._attempts or self._finisher is None or not attempt.order.finish:
@@ -218,7 +219,12 @@ class Supervisor:
             )
 
     def _leave_if_idle(self) -> None:
-        if self._leaving and self.is_idle:
+        if not self._leaving or self._attempts:
+            return
+        if self._recording:
+            # A database that stays away must not keep it here: the next orch takes the spools in.
+            self.loop.call_later(_LAST_WRITES_S, self.loop.stop)
+        else:
             self.loop.stop()
 
 

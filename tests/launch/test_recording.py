@@ -129,6 +129,20 @@ def test_orch_gone_attempts_end_as_cancelled_in_the_database(
     assert (attempt.status, attempt.message) == ("cancelled", "orch went away")
 
 
+def test_orch_gone_and_the_database_too_the_supervisor_does_not_stay(bench: Bench, store: Store) -> None:
+    order = replace(order_for(bench, store, "waits"), db_url=str(bench.folder / "no" / "such.db"))
+    code = "from orchestrator.launch import supervisor as s; s._LAST_WRITES_S = 0.1; s.main()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"op": "start", "order": order.to_json()}).encode() + b"\n")
+    process.stdin.flush()
+    wait_until((Path(order.run_dir) / "spool" / "rank0.jsonl").exists, "the rank")
+    process.stdin.close()
+    assert process.wait(timeout=60) == 0
+    [settled] = store.reap(store.sweep("launch").sweep_id, lambda _: False)
+    assert settled.status == JobStatus.lost
+
+
 def _start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
