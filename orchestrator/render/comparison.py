@@ -51,6 +51,8 @@ def render_comparison(
 
 def _head(comparison: Comparison) -> list[str]:
     lines = [f"A = {comparison.name_a}, B = {comparison.name_b}"]
+    if comparison.name_a == comparison.name_b:
+        lines.append("A and B are the same sweep: every job is compared with itself")
     lines += [f"environment differs: {d.what} {d.a} → {d.b}" for d in comparison.environment]
     counts = comparison.counts()
     parts = [f"{counts[v]} {v}" for v in (Verdict.SAME, Verdict.WORSE, Verdict.BETTER, Verdict.INCONCLUSIVE)]

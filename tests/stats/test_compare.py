@@ -263,6 +263,14 @@ def test_a_cell_that_has_not_failed_throughout_fails_no_gate(
     assert not found.is_worse_by(0.2)
 
 
+def test_a_sweep_against_itself_is_said_to_be_that(tmp_path: Path) -> None:
+    two_sweeps(tmp_path, simple(1), simple(11))
+    side = read_side(parse_side("after", str(tmp_path / "orch.db")), read_only)
+    out = io.StringIO()
+    render_comparison(compare(side, side), format="table", out=out, note=out)
+    assert "A and B are the same sweep" in out.getvalue()
+
+
 def test_a_cell_that_failed_in_a_too_is_not_news(tmp_path: Path) -> None:
     fill = with_status(simple(1), BIG, *["failed"] * 5)
     assert two_sweeps(tmp_path, fill, fill).failing == ()
