@@ -122,6 +122,9 @@ class EngineSetting:
         start_timeout_s: until the first rank has started, builds included.
         hang_s: without a spool line for that long a rank hangs; ``None`` = never judged so.
         retries: of an infrastructure failure, a job.
+        consecutive_failures: after so many failed jobs in a row nothing more is begun; 0 = never.
+        probe_every_s: between two link probes of a device that orch does not see itself; ``None`` = none.
+        probe_command: measures the link instead of orch's own probe; empty = orch's own.
     """
 
     db_url: str
@@ -133,6 +136,9 @@ class EngineSetting:
     start_timeout_s: float = 600.0
     hang_s: float | None = None
     retries: int = 1
+    consecutive_failures: int = 10
+    probe_every_s: float | None = None
+    probe_command: tuple[str, ...] = ()
 
     @property
     def takes_timed_section(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from orchestrator.engines.base import Engine, EngineSetting
+from orchestrator.engines.base import Engine, EngineSetting, SweepOptions
 from orchestrator.errors import SpecError
+from orchestrator.launch.probes import probe_command
 from orchestrator.spec.options import (
     ENGINE_SETTINGS,
     EngineName,
@@ -83,9 +84,9 @@ def _items(value: object) -> tuple[object, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def setting_of(plan: Plan, db_url: str) -> EngineSetting:
-    """What every engine is made from, out of the plan."""
-    limits = plan.limits
+def setting_of(plan: Plan, db_url: str, options: SweepOptions | None = None) -> EngineSetting:
+    """What every engine is made from, out of the plan and what the user asked of this run."""
+    limits, options = plan.limits, options or SweepOptions(probe_every_s=None)
     return EngineSetting(
         db_url=db_url,
         sweep=plan.name,
@@ -96,33 +97,38 @@ def setting_of(plan: Plan, db_url: str) -> EngineSetting:
         start_timeout_s=limits.start_timeout_s,
         hang_s=limits.hang_s,
         retries=limits.retries,
+        consecutive_failures=1 if options.fail_fast else limits.consecutive_failures,
+        probe_every_s=options.probe_every_s,
+        probe_command=probe_command(),
     )
 
 
-def make_engine(plan: Plan, db_url: str, gpus: Sequence[str] | None = None) -> Engine:
+def make_engine(
+    plan: Plan, db_url: str, gpus: Sequence[str] | None = None, options: SweepOptions | None = None
+) -> Engine:
     """The engine that the plan names, not yet open.
 
     Raises:
         EngineError: it cannot work here, e.g. no such device, no Slurm, Ray not installed.
     """
-    setting, options = setting_of(plan, db_url), plan.engine.options
-    if isinstance(options, SlurmOptions):
-        if options.mode == "pilot":
+    setting, engine = setting_of(plan, db_url, options), plan.engine.options
+    if isinstance(engine, SlurmOptions):
+        if engine.mode == "pilot":
             from orchestrator.engines.slurm_pilots import SlurmPilots
 
-            return SlurmPilots(setting, options)
+            return SlurmPilots(setting, engine)
         from orchestrator.engines.slurm import SlurmEngine
 
-        return SlurmEngine(setting, options)
-    if isinstance(options, RayOptions):
+        return SlurmEngine(setting, engine)
+    if isinstance(engine, RayOptions):
         from orchestrator.engines.ray import RayEngine
 
-        return RayEngine(setting, options)
+        return RayEngine(setting, engine)
     from orchestrator.engines.local import LocalEngine
 
-    if gpus is None and options.gpus is not None:
-        gpus = tuple(str(index) for index in options.gpus)
-    return LocalEngine(setting, gpus=gpus, slots=options.slots, prestart=environments_of(plan))
+    if gpus is None and engine.gpus is not None:
+        gpus = tuple(str(index) for index in engine.gpus)
+    return LocalEngine(setting, gpus=gpus, slots=engine.slots, prestart=environments_of(plan))
 
 
 def environments_of(plan: Plan) -> list[dict[str, str]]:

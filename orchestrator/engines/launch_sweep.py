@@ -56,7 +56,6 @@ def launch_sweep(request: SweepRequest, view: ProgressView) -> SweepOutcome:
     plan = plan_of(request)
     for warning in plan.warnings:
         view.notice(f"warning: {warning}")
-    engine = make_engine(plan, request.db_url, request.choice.gpus)
     options = SweepOptions(
         retry_failed=request.retry_failed,
         fail_fast=request.fail_fast,
@@ -65,6 +64,7 @@ def launch_sweep(request: SweepRequest, view: ProgressView) -> SweepOutcome:
         stop_within_s=plan.limits.grace_s + _LEAVE_WITHIN_S,
         continue_with=shlex.join(["orch", *request.command]),
     )
+    engine = make_engine(plan, request.db_url, request.choice.gpus, options)
     hosts = getattr(engine, "hosts", hosts_of(plan.engine.name))
     with open_store(request.db_url, create=True, hosts=hosts, patience_s=_PATIENCE_S) as store:
         return run_sweep(store, plan, engine, options, view)

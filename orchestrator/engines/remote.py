@@ -100,6 +100,8 @@ def node_orders(
         start_timeout_s=setting.start_timeout_s,
         hang_s=setting.hang_s,
         finish=False,
+        probe_every_s=setting.probe_every_s,
+        probe_command=setting.probe_command,
     )
     local = range(need.num_gpus)
     copies = tuple(tuple(RankPlacement(rank, rank) for rank in local) for _ in range(need.contention - 1))

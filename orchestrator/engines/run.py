@@ -12,11 +12,11 @@ from orchestrator.engines.base import Engine, SweepOptions
 from orchestrator.engines.breaker import Breaker
 from orchestrator.engines.earlier import settle_earlier_attempts, weigh_jobs
 from orchestrator.engines.outcome import SweepOutcome
-from orchestrator.engines.probes import ProbeClock, probe_groups
 from orchestrator.engines.progress import ProgressView, Silent
 from orchestrator.engines.schedule import Schedule
 from orchestrator.engines.stop import StopSignals
 from orchestrator.errors import DatabaseError
+from orchestrator.launch.probes import ProbeClock, probe_command, probe_groups
 from orchestrator.spec.bytes import predict
 from orchestrator.spec.plan import Plan
 from orchestrator.store.owner import owner_is_alive
@@ -92,7 +92,8 @@ def _run(
     widths = [int(cell.effective("num_gpus") or 1) for cell in plan.cells]
     groups = probe_groups(engine.capacity().probe_uuids, widths)
     if options.probe_every_s is not None and groups:
-        probes = ProbeClock(store, sweep.sweep_id, groups, options.probe_every_s, view.notice)
+        every_s, command = options.probe_every_s, probe_command()
+        probes = ProbeClock(store, sweep.sweep_id, groups, every_s, view.notice, command)
     schedule = Schedule(store, sweep.sweep_id, engine, options, view, stop, breaker, probes)
     try:
         schedule.run(queue, header(plan, engine, store), adopted)

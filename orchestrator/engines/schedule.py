@@ -18,10 +18,10 @@ from orchestrator.engines.base import (
 )
 from orchestrator.engines.breaker import Breaker, is_failure
 from orchestrator.engines.outcome import StopReason
-from orchestrator.engines.probes import ProbeClock
 from orchestrator.engines.progress import ProgressView, Tally
 from orchestrator.engines.stop import StopSignals
 from orchestrator.errors import DatabaseError, DatabaseLocked, DatabaseUnreachable
+from orchestrator.launch.probes import ProbeClock
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 from orchestrator.store.status import JobStatus, Verdict
 from orchestrator.store.store import Store

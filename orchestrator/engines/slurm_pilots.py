@@ -254,6 +254,9 @@ class SlurmPilots:
             "hang_s": setting.hang_s,
             "retries": setting.retries,
             "timed_section": setting.takes_timed_section,
+            "consecutive_failures": setting.consecutive_failures,
+            "probe_every_s": setting.probe_every_s,
+            "probe_command": list(setting.probe_command),
         }
         publish(folder / "setting.json", told, mode=0o600)
         arguments = ["--setting", str(folder / "setting.json")]

@@ -110,16 +110,17 @@ class Meeting:
             if (hosts[node], node) < mine:
                 self._read(f"locked.{node}", f"the timed section of {hosts[node]}")
         if hosts.index(hosts[me]) == me:
-            _await(lambda: self._section.try_acquire() or None, "this host's timed section")
+            wait_for(lambda: self._section.try_acquire() or None, "this host's timed section")
         self._board.put(f"locked.{me}", {"at": time.time()})
         for node, host in enumerate(hosts):
             self._read(f"locked.{node}", f"the timed section of {host}")
 
     def _read(self, key: str, what: str) -> Mapping[str, Any]:
-        return _await(lambda: self._board.get(key), what)
+        return wait_for(lambda: self._board.get(key), what)
 
 
-def _await(look: Callable[[], T | None], what: str) -> T:
+def wait_for(look: Callable[[], T | None], what: str) -> T:
+    """The first answer that is not None; EngineError if there is none for too long."""
     deadline = time.monotonic() + _PATIENCE_S
     while (found := look()) is None:
         if time.monotonic() > deadline:

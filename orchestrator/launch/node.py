@@ -22,11 +22,11 @@ from pathlib import Path
 
 from orchestrator.errors import EngineError, OrchError
 from orchestrator.launch.attempt import utc_now
-from orchestrator.launch.devices import inventory
+from orchestrator.launch.devices import Device, inventory
 from orchestrator.launch.events import Ended, Progress, SupervisorEvent, event_to_line
 from orchestrator.launch.finisher import HEARTBEAT_S, Finisher
 from orchestrator.launch.meeting import FolderBoard, Meeting, publish
-from orchestrator.launch.order import LaunchOrder, order_from_json
+from orchestrator.launch.order import LaunchOrder, RankPlacement, order_from_json
 from orchestrator.launch.paths import AttemptPaths
 from orchestrator.launch.report import NodeReport, report_from_json, report_of, report_to_json
 from orchestrator.launch.supervisor import Supervisor
@@ -50,13 +50,24 @@ def place_on_devices(order: LaunchOrder) -> LaunchOrder:
     if order.accelerator == "cpu" or all(rank.device_uuid for rank in order.ranks):
         return order
     visible = inventory().devices
-    if len(visible) < order.local_size:
-        raise EngineError(f"{order.local_size} ranks but {len(visible)} devices on {socket.gethostname()}")
-    placed = tuple(
-        replace(rank, device_index=device.index, device_uuid=device.uuid, numa_node=device.numa_node)
-        for rank, device in zip(order.ranks, visible, strict=False)
-    )
-    return replace(order, ranks=placed)
+    wanted = order.local_size + sum(len(group) for group in order.neighbours)
+    if len(visible) < wanted:
+        raise EngineError(f"{wanted} ranks but {len(visible)} devices on {socket.gethostname()}")
+    left = iter(visible)
+    groups = [tuple(_on(rank, next(left)) for rank in group) for group in (order.ranks, *order.neighbours)]
+    return replace(order, ranks=groups[0], neighbours=tuple(groups[1:]))
+
+
+def _on(rank: RankPlacement, device: Device) -> RankPlacement:
+    return replace(rank, device_index=device.index, device_uuid=device.uuid, numa_node=device.numa_node)
+
+
+def probe_if_wanted(order: LaunchOrder) -> None:
+    """Measure the link of this node's devices first, if that is due."""
+    if order.probe_every_s is not None and (order.accelerator != "cpu" or order.probe_command):
+        from orchestrator.launch.nodeprobe import probe_before
+
+        probe_before(order)
 
 
 class _Events:
@@ -83,6 +94,7 @@ def run_node(order: LaunchOrder, tell: Callable[[SupervisorEvent], None]) -> Nod
     if order.launcher == "fork":
         # A server would import as much as the ranks themselves, and serve them alone.
         order = replace(order, launcher="spawn")
+    probe_if_wanted(order)
     meeting = None
     if order.num_nodes > 1:
         meeting = Meeting(order, FolderBoard(Path(order.run_dir) / "nodes"))

@@ -35,6 +35,9 @@ class LaunchOrder:
         infrastructure_retries_left: the same for faults that are not the job's (port taken, server died).
         finish: this supervisor takes in the spool, judges and ends the attempt in the database.
         neighbours: further groups of ranks that run the same loop on other devices (contention).
+        probe_every_s: a node that serves no sweep of its own measures its link when the last
+            measurement is so old; None = never.
+        probe_command: measures it instead of orch's own probe; empty = orch's own.
     """
 
     attempt_uid: str
@@ -64,6 +67,8 @@ class LaunchOrder:
     infrastructure_retries_left: int = 3
     finish: bool = True
     neighbours: tuple[tuple[RankPlacement, ...], ...] = ()
+    probe_every_s: float | None = None
+    probe_command: tuple[str, ...] = ()
 
     @property
     def local_size(self) -> int:
@@ -88,4 +93,5 @@ def order_from_json(document: Mapping[str, Any]) -> LaunchOrder:
     values["neighbours"] = tuple(
         tuple(RankPlacement(**placement) for placement in group) for group in document.get("neighbours", ())
     )
+    values["probe_command"] = tuple(document.get("probe_command", ()))
     return LaunchOrder(**values)

@@ -18,17 +18,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from orchestrator.errors import OrchError
+from orchestrator.errors import DatabaseError, OrchError
 from orchestrator.launch.devices import inventory
-from orchestrator.launch.events import Ended, SupervisorEvent, event_to_line
+from orchestrator.launch.events import Ended, Notice, SupervisorEvent, event_to_line
 from orchestrator.launch.order import Launcher, LaunchOrder, RankPlacement
 from orchestrator.launch.paths import attempt_run_dir
+from orchestrator.launch.probes import ProbeClock, probe_groups
 from orchestrator.launch.supervisor import Supervisor
+from orchestrator.launch.verdict import Stop
 from orchestrator.store import Store, open_store
 from orchestrator.store.owner import this_owner
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
+from orchestrator.store.status import JobStatus
 
 _LOOK_EVERY_S = 2.0
+_PROBE_POLL_S = 0.1
 _FIRST_JOB_S = 60.0
 """What a job is expected to take before one has been seen."""
 
@@ -41,6 +45,8 @@ class PilotSetting:
         db_url, sweep: what to claim from; in a file, since a command line is everybody's to read.
         slots: ranks at once on a CPU; on a GPU host every visible device is one.
         retries: attempts more that a job gets after a failure that may pass.
+        consecutive_failures: after so many failed jobs in a row nothing more is claimed; 0 = never.
+        probe_every_s, probe_command: see ``LaunchOrder``.
     """
 
     db_url: str = ""
@@ -57,6 +63,8 @@ class PilotSetting:
     retries: int = 1
     consecutive_failures: int = 10
     timed_section: bool = True
+    probe_every_s: float | None = None
+    probe_command: tuple[str, ...] = ()
 
 
 def load_setting(path: Path | None) -> PilotSetting:
@@ -67,7 +75,7 @@ def load_setting(path: Path | None) -> PilotSetting:
     unknown = set(document) - {field.name for field in fields(PilotSetting)}
     if unknown:
         raise OrchError(f"unknown setting {', '.join(sorted(unknown))}", str(path))
-    return PilotSetting(**document)
+    return PilotSetting(**{**document, "probe_command": tuple(document.get("probe_command", ()))})
 
 
 class Pilot:
@@ -95,25 +103,37 @@ class Pilot:
         self._begun_at: dict[str, float] = {}
         self._longest_s = 0.0
         self._failures_in_a_row = 0
-        self._leaving = False
+        self._leaving = self._asks_again = False
+        self._probes = self._probe_clock([device.uuid for device in host.devices])
         self._supervisor = Supervisor(self._take)
         self._supervisor.open_database(store.url)
+
+    def _probe_clock(self, uuids: list[str]) -> ProbeClock:
+        setting, sweep_id = self._setting, self._sweep.sweep_id
+        groups: list[tuple[str, ...]] = []
+        if setting.probe_every_s is not None and uuids:
+            jobs = self._store.runnable(sweep_id, retry_failed=False)
+            groups = probe_groups(uuids, {self._ranks(job) for job in jobs})
+        elif setting.probe_every_s is not None and setting.probe_command:
+            groups = [("cpu",)]
+        say: Callable[[str], None] = lambda text: self._tell(Notice(text))  # noqa: E731
+        every_s = setting.probe_every_s if groups else None
+        return ProbeClock(self._store, sweep_id, groups, every_s, say, setting.probe_command)
 
     def run(self) -> int:
         """Until there is nothing left to claim or the allocation ends; attempts run."""
         supervisor = self._supervisor
         supervisor.loop.call_soon(self._look)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(
-                number, lambda _n, _f: supervisor.loop.post(lambda: self._leave("the pilot was stopped"))
-            )
+            signal.signal(number, lambda _n, _f: supervisor.loop.post(self._told_to_stop))
         supervisor.loop.call_later(
             max(0.0, self._until - time.time() - self._setting.grace_s),
-            lambda: self._leave("the allocation ends"),
+            lambda: self._leave("the allocation ends", Stop.EVICTED),
         )
         try:
             supervisor.loop.run()
         finally:
+            self._probes.close()
             supervisor.close()
         return len(self._begun_at)
 
@@ -123,8 +143,11 @@ class Pilot:
             return
         self._free += self._held.pop(event.attempt_uid)
         self._longest_s = max(self._longest_s, time.monotonic() - self._begun_at[event.attempt_uid])
-        ok = event.verdict.status == "ok"
-        self._failures_in_a_row = 0 if ok else self._failures_in_a_row + 1
+        status = event.verdict.status
+        if status is JobStatus.ok:
+            self._failures_in_a_row = 0
+        elif status not in (JobStatus.cancelled, JobStatus.skipped) and not event.retry:
+            self._failures_in_a_row += 1
         self._supervisor.loop.call_soon(self._claim)
 
     def _look(self) -> None:
@@ -135,24 +158,51 @@ class Pilot:
         self._claim()
         self._supervisor.loop.call_later(_LOOK_EVERY_S, self._look)
 
-    def _leave(self, reason: str) -> None:
+    def _told_to_stop(self) -> None:
+        """By orch, which has asked for it in the database; else Slurm takes the allocation away."""
+        try:
+            by_user = self._store.cancel_requested(self._sweep.sweep_id)
+        except DatabaseError:
+            by_user = False
+        if by_user:
+            self._leave("cancelled by the user")
+        else:
+            self._leave("its pilot was told to stop", Stop.EVICTED)
+
+    def _leave(self, reason: str, why: Stop = Stop.CANCELLED) -> None:
         self._leaving = True
-        self._supervisor.leave(reason)
+        self._supervisor.leave(reason, why=why)
+
+    def _is_probing(self, *, last: bool = False) -> bool:
+        """Let a due link probe have the host to itself; True while nothing may be claimed."""
+        try:
+            probing = self._probes.turn(idle=not self._held, over=False, last=last)
+        except DatabaseError as error:
+            self._tell(Notice(f"a link probe could not be kept: {error.render()}"))
+            return False
+        if probing and not self._asks_again:
+            self._asks_again = True
+            self._supervisor.loop.call_later(_PROBE_POLL_S, self._ask_again)
+        return probing
+
+    def _ask_again(self) -> None:
+        self._asks_again = False
+        self._claim()
 
     def _claim(self) -> None:
-        if self._leaving:
+        if self._leaving or self._is_probing():
             return
         expected_s = self._longest_s or min(_FIRST_JOB_S, self._setting.timeout_s)
         may_claim = (
             time.time() + expected_s + self._setting.grace_s < self._until
-            and self._failures_in_a_row < self._setting.consecutive_failures
+            and not 0 < self._setting.consecutive_failures <= self._failures_in_a_row
         )
         while may_claim and self._free:
             claimed = self._store.claim_next(self._sweep.sweep_id, self._new_attempt, self._fits)
             if claimed is None:
                 break
             self._start(*claimed)
-        if not self._held:
+        if not self._held and not self._is_probing(last=True):
             self._leave("nothing left to claim")
 
     def _fits(self, job: JobRow) -> bool:
@@ -186,6 +236,7 @@ class Pilot:
         setting, ranks, copies = self._setting, self._ranks(job), self._copies(job)
         taken = [self._free.pop(0) for _ in range(ranks * copies)]
         self._held[attempt.uid] = taken
+        self._probes.job_begins()
         self._begun_at[attempt.uid] = time.monotonic()
         groups = [
             tuple(

@@ -21,7 +21,7 @@ from orchestrator.launch.client import SupervisorClient
 from orchestrator.launch.events import Ended, Progress, SupervisorEvent
 from orchestrator.launch.hoststate import state_dir
 from orchestrator.launch.meeting import Board, Meeting
-from orchestrator.launch.node import place_on_devices
+from orchestrator.launch.node import place_on_devices, probe_if_wanted
 from orchestrator.launch.order import LaunchOrder
 from orchestrator.launch.paths import AttemptPaths
 from orchestrator.launch.report import NodeReport, report_from_json
@@ -62,6 +62,7 @@ def run_here(
     if not shared:
         order = replace(order, run_dir=str(state_dir() / "attempts" / order.attempt_uid))
     order = replace(place_on_devices(order), finish=False)
+    probe_if_wanted(order)
     meeting = Meeting(order, board, address) if board is not None and order.num_nodes > 1 else None
     try:
         if meeting is not None:

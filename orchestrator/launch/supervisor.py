@@ -100,16 +100,16 @@ class Supervisor:
         if attempt is not None:
             attempt.stop(Stop.CANCELLED, reason)
 
-    def stop_all(self, reason: str, *, now: bool = False) -> None:
+    def stop_all(self, reason: str, *, why: Stop = Stop.CANCELLED, now: bool = False) -> None:
         """Stop every attempt."""
         for attempt in list(self._attempts.values()):
-            attempt.stop(Stop.CANCELLED, reason, now=now)
+            attempt.stop(why, reason, now=now)
 
-    def leave(self, reason: str) -> None:
+    def leave(self, reason: str, *, why: Stop = Stop.CANCELLED) -> None:
         """Stop everything and end the loop as soon as all is recorded."""
         if not self._leaving:
             self._leaving = True
-            self.stop_all(reason)
+            self.stop_all(reason, why=why)
             self.loop.call_soon(self._leave_if_idle)
 
     def close(self) -> None:

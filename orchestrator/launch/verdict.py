@@ -24,6 +24,8 @@ class Stop(StrEnum):
     HANG = "hang"
     CANCELLED = "cancelled"
     SERVER_DIED = "server_died"
+    EVICTED = "evicted"
+    """The place where it ran was taken away: no fault of the job's, and nobody's wish."""
     NEIGHBOUR = "neighbour"
     """The group that was to make the contention ended early."""
     NOT_STARTED = "not_started"
@@ -84,6 +86,7 @@ _STOPPED: dict[Stop, tuple[JobStatus, FailureKind | None]] = {
     Stop.START_TIMEOUT: (JobStatus.timeout, None),
     Stop.HANG: (JobStatus.failed, FailureKind.hang),
     Stop.CANCELLED: (JobStatus.cancelled, None),
+    Stop.EVICTED: (JobStatus.lost, None),
     Stop.SERVER_DIED: (JobStatus.failed, FailureKind.killed),
     Stop.NEIGHBOUR: (JobStatus.failed, FailureKind.exception),
     Stop.NOT_STARTED: (JobStatus.failed, FailureKind.exception),
@@ -211,6 +214,8 @@ def may_pass(
     verdict: Verdict, stop: Stop | None, retries_left: int, infrastructure_retries_left: int
 ) -> bool:
     """Whether the job is worth another attempt: the failure may be gone next time."""
+    if verdict.status == JobStatus.lost and stop is Stop.EVICTED:
+        return infrastructure_retries_left > 0
     if verdict.status != JobStatus.failed:
         return False
     if verdict.failure_kind == FailureKind.port or stop is Stop.SERVER_DIED:

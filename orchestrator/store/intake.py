@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,20 @@ from orchestrator.store.bulk import insert_new, upsert_known
 from orchestrator.store.clock import utc_now
 from orchestrator.store.coerce import DoesNotFit, fitters, nonfinite_name
 from orchestrator.store.ids import add_events, take_ids
+from orchestrator.store.probes import put_probes
 from orchestrator.store.results import refresh_results
-from orchestrator.store.rows import IntakeCount
+from orchestrator.store.rows import IntakeCount, ProbeRow
 from orchestrator.store.spoolfile import Line, rank_of, read_lines
-from orchestrator.store.tables import attempt, attempt_rank, environment, event, iteration, job, memory_sample
+from orchestrator.store.tables import (
+    attempt,
+    attempt_rank,
+    environment,
+    event,
+    iteration,
+    job,
+    link_probe,
+    memory_sample,
+)
 
 Row = dict[str, Any]
 Write = Callable[[Callable[[Connection], None]], None]
@@ -53,6 +63,8 @@ _SETTABLE = frozenset(
 )
 """Columns of ``attempt`` that a rank may set; the rest is the supervisor's."""
 
+_PROBE = [c.name for c in link_probe.c if c.name not in ("probe_id", "uid", "sweep_id")]
+
 _SUPERVISORS = frozenset({"launch_mode"})
 """Columns that a rank sets only where the supervisor has not."""
 
@@ -67,6 +79,7 @@ class Batch:
     ranks: dict[int, Row] = field(default_factory=dict)
     environments: list[tuple[int, Row]] = field(default_factory=list)
     attempt: Row = field(default_factory=dict)
+    probes: list[ProbeRow] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.iterations) + len(self.samples)
@@ -128,7 +141,9 @@ class Reader:
             return
         given = record.get("rank", rank)
         rank = given if isinstance(given, int) and not isinstance(given, bool) and given >= 0 else rank
-        if kind == "attempt":
+        if kind == "link_probe":
+            batch.probes.append(_probe(record))
+        elif kind == "attempt":
             batch.attempt.update(_fitted(attempt, {k: v for k, v in record.items() if k in _SETTABLE}))
         elif rank is None:
             if kind in ("start", "environment", "timed_from", "timed_to", "error", "final"):
@@ -188,6 +203,16 @@ class Reader:
         return IntakeCount(
             self.lines, self.iterations, self.samples, self.bad_lines, frozenset(self.ranks_done)
         )
+
+
+def _probe(record: Row) -> ProbeRow:
+    row = _fitted(link_probe, {name: value for name, value in record.items() if name in _PROBE})
+    missing = [name for name in _PROBE if row.get(name) is None and name != "device_name"]
+    if missing:
+        raise DoesNotFit(f"'{missing[0]}' is missing")
+    about = [row[name] for name in ("host", "device_uuid", "pinned", "direction", "probed_at")]
+    uid = hashlib.sha256(json.dumps([*about, row["devices_at_once"]]).encode()).hexdigest()
+    return ProbeRow(**row, uid=uid)
 
 
 class _Stranger(Exception):
@@ -263,6 +288,7 @@ def store_spools(connection: Connection, spools: Sequence[Spool]) -> None:
 def _store(connection: Connection, batches: Sequence[Batch]) -> None:
     for batch in batches:
         _store_environments(connection, batch)
+        _store_probes(connection, batch)
     iterations = [row for batch in batches for row in batch.iterations]
     late = bool(iterations) and insert_new(connection, iteration, iterations) > 0
     samples = [row for batch in batches for row in batch.samples]
@@ -291,6 +317,14 @@ def _store_environments(connection: Connection, batch: Batch) -> None:
         batch.rank(rank)["environment_id"] = found
         if rank == 0:
             batch.attempt["environment_id"] = found
+
+
+def _store_probes(connection: Connection, batch: Batch) -> None:
+    """What a node measured before its job: of the job's sweep."""
+    if batch.probes:
+        (ids,) = connection.execute(_STATUSES, {"ids": [batch.attempt_id]})
+        rows = [replace(probe, sweep_id=ids.sweep_id) for probe in batch.probes]
+        put_probes(connection, rows, [probe.uid for probe in rows])
 
 
 def _update_attempts(connection: Connection, batches: Sequence[Batch]) -> None:

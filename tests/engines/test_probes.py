@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engines.probes import ProbeClock, probe_groups, probe_rows
 from orchestrator.launch.hoststate import TimedSection
+from orchestrator.launch.probes import ProbeClock, probe_groups, probe_rows
 from orchestrator.store.rows import ProbeRow
 from tests.engines.running import wait_until
 

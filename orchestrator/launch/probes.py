@@ -1,7 +1,8 @@
 """When is the link to the devices measured? At the sweep's start, at its end, and every few minutes.
 
-Always in a process of its own (inside a rank a probe would fill the pinned cache and hide the cold
-cost), between jobs, under the host's timed section.
+So on orch's own host and in a pilot; ``nodeprobe.py`` does it on a node that runs one job. Always in a
+process of its own (inside a rank a probe would fill the pinned cache and hide the cold cost), between
+jobs, under the host's timed section.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from orchestrator.launch.hoststate import TimedSection
 from orchestrator.store.rows import ProbeRow
 
 PROBE_MODULE = "worker.probe"
-_TIMEOUT_S = 300.0
+PROBE_TIMEOUT_S = 300.0
 
 
 class ProbeStore(Protocol):
@@ -39,8 +41,9 @@ class ProbeClock:
     Args:
         groups: devices of this host that are probed together, a group after the other.
         sweep_id: what the measurements are stored under.
-        every_s: seconds between two probes while jobs run.
+        every_s: seconds between two probes while jobs run; None = never one.
         say: takes one line for the user.
+        command: measures instead of orch's own probe.
     """
 
     def __init__(
@@ -48,8 +51,9 @@ class ProbeClock:
         store: ProbeStore,
         sweep_id: int,
         groups: Sequence[Sequence[str]],
-        every_s: float,
+        every_s: float | None,
         say: Callable[[str], None],
+        command: Sequence[str] = (),
     ) -> None:
         self._store = store
         self._sweep_id = sweep_id
@@ -57,6 +61,7 @@ class ProbeClock:
         self._left: list[tuple[str, ...]] = []
         self._every_s = every_s
         self._say = say
+        self._command = tuple(command)
         self._section = TimedSection()
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
@@ -67,7 +72,13 @@ class ProbeClock:
     @property
     def due(self) -> bool:
         """Jobs have run since the last probe (or none was made), and it is old."""
-        return self._jobs_since and time.monotonic() - self._last_s >= self._every_s
+        if self._every_s is None or not self._jobs_since:
+            return False
+        return time.monotonic() - self._last_s >= self._every_s
+
+    def job_begins(self) -> None:
+        """A job is started: there will be something to measure again for."""
+        self._jobs_since = True
 
     def turn(self, *, idle: bool, over: bool, last: bool) -> bool:
         """Bring a probe forward if one is due. True: nothing is to be started on the host now.
@@ -100,11 +111,10 @@ class ProbeClock:
         self._finish()
 
     def _start(self) -> None:
-        devices = [word for uuid in self._left.pop(0) for word in ("--device", uuid)]
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in _finish
-        self._deadline_s = time.monotonic() + _TIMEOUT_S
+        self._deadline_s = time.monotonic() + PROBE_TIMEOUT_S
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", PROBE_MODULE, "--json", *devices],
+            command_for(self._left.pop(0), self._command),
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.DEVNULL,
@@ -118,7 +128,7 @@ class ProbeClock:
             return True
         if status is None:
             self.close()
-            self._say(f"the link probe took longer than {_TIMEOUT_S:.0f} s and was ended")
+            self._say(f"the link probe took longer than {PROBE_TIMEOUT_S:.0f} s and was ended")
             return False
         assert self._output is not None
         self._output.seek(0)
@@ -129,7 +139,13 @@ class ProbeClock:
             self._say(f"the link probe failed (exit status {status}): orch doctor says why")
             return False
         try:
-            self._store.put_probes([replace(row, sweep_id=self._sweep_id) for row in probe_rows(text)])
+            rows = probe_rows(text)
+        except (ValueError, TypeError) as error:
+            self._finish()
+            self._say(f"the link probe printed something else than rows of link_probe: {error}")
+            return False
+        try:
+            self._store.put_probes([replace(row, sweep_id=self._sweep_id) for row in rows])
         except BaseException:
             self._finish()
             raise
@@ -146,6 +162,21 @@ class ProbeClock:
             self._output = None
         self._section.release()
         self._jobs_since, self._last_s = False, time.monotonic()
+
+
+def probe_command() -> tuple[str, ...]:
+    """What measures a link instead of orch's own probe: ``$ORCH_LINK_PROBE``, empty without it.
+
+    For sites where a probe must be started in a way of their own (bound to a NUMA node, in a container).
+    It gets ``--device UUID`` for each device and prints what ``python -m worker.probe --json`` prints.
+    """
+    return tuple(shlex.split(os.environ.get("ORCH_LINK_PROBE", "")))
+
+
+def command_for(devices: Sequence[str], command: Sequence[str] = ()) -> list[str]:
+    """The command line that measures those devices at the same time."""
+    own = command or (sys.executable, "-P", "-m", PROBE_MODULE, "--json")
+    return [*own, *(word for uuid in devices for word in ("--device", uuid))]
 
 
 def probe_rows(text: bytes) -> list[ProbeRow]:
