@@ -60,3 +60,12 @@ def test_the_shipped_sweeps_can_be_reported(sweep: str) -> None:
     done = CliRunner().invoke(main, ["report", sweep, "--db", str(DATABASE)])
     assert done.exit_code == 0, done.output
     assert "best setting: " in done.stdout or "only valid setting: " in done.stdout
+
+
+def test_the_shipped_database_names_no_folder_of_whoever_measured() -> None:
+    assert query("SELECT spec_path FROM sweep WHERE spec_path LIKE '/%'") == []
+    assert query("SELECT run_dir FROM attempt WHERE run_dir LIKE '/%'") == []
+    tracebacks = query("SELECT traceback FROM attempt_rank WHERE traceback IS NOT NULL")
+    files = {name for (text,) in tracebacks for name in re.findall(r'File "([^"]+)"', str(text))}
+    assert files
+    assert not any(name.startswith("/") for name in files)
