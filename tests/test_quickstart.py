@@ -63,5 +63,6 @@ def test_quickstart_given_again_runs_nothing(folder: Path) -> None:
 
 @pytest.mark.parametrize("words", sorted({w for _, w in COMMAND_LINES if w[0] in READING}), ids=" ".join)
 def test_documented_reading_command_runs_on_the_quickstart(folder: Path, words: tuple[str, ...]) -> None:
-    result = orch(*words, cwd=folder)
+    # The documents speak of the reader's own sweep, full; the one that was run here stands for it.
+    result = orch(*("quickstart" if word == "full" else word for word in words), cwd=folder)
     assert result.returncode == 0, result.stderr
