@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _LEAST_ERROR_SHARE, _UNTRIED_ERROR_SHARE = 0.05, 0.30
 _MINIMUM_TRIALS = 4
+_FAR = 4
+"""So many times the largest measured size is no longer on the curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,19 @@ class Expectation:
         error_share: typical error: of jobs about their cell's median, and of the curve where a cell is new.
         measured_cells: cells behind the answer.
         job_s: seconds of one job of each cell, by cell key.
+        beyond: cells far larger than any that was measured: for them the time is a guess.
     """
 
     seconds: float
     error_share: float
     measured_cells: int
     job_s: Mapping[str, float]
+    beyond: int = 0
 
     def __str__(self) -> str:
+        if self.beyond:
+            larger = "1 cell is" if self.beyond == 1 else f"{self.beyond} cells are"
+            return f"about {_words(self.seconds)} (a guess: {larger} far larger than any measured)"
         plural = "" if self.measured_cells == 1 else "s"
         percent = f"±{self.error_share * 100:.0f} %"
         return f"about {_words(self.seconds)} (from {self.measured_cells} measured cell{plural}, {percent})"
@@ -77,7 +84,7 @@ def expected_seconds(store: Reads, plan: Plan, *, host: str | None = None) -> Ex
     is_local = isinstance(options, LocalOptions)
     if is_local:
         frame = frame[frame["host"] == (host or socket.gethostname())]
-    if frame.empty:
+    if frame.empty or not plan.jobs:
         return None
     frame = _by_cell(frame)
     exact = {str(cell): _Times(row.loop_s, row.around_s) for cell, row in frame.iterrows()}
@@ -92,7 +99,14 @@ def expected_seconds(store: Reads, plan: Plan, *, host: str | None = None) -> Ex
         _error_share(frame, times, exact),
         len(exact),
         {key: time.wall_s for key, time in times.items()},
+        _beyond(frame, [cell for cell in plan.cells if cell.key not in exact]),
     )
+
+
+def _beyond(frame: DataFrame, cells: Sequence[Cell]) -> int:
+    """How many of the cells copy much more than any cell of the frame did."""
+    largest = float(frame["predicted_copied_bytes"].max())
+    return sum(_shape(cell).copied_bytes > _FAR * largest for cell in cells)
 
 
 def _by_cell(frame: DataFrame) -> DataFrame:

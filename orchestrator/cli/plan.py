@@ -59,11 +59,12 @@ def command(
     from orchestrator.engines.forecast import forecast
     from orchestrator.render.plan import write_plan
 
+    foretold = forecast(plan)
     write_plan(
         plan,
-        forecast(plan),
+        foretold,
         sys.stdout,
-        duration=_expected(db, plan),
+        duration=_expected(db, foretold.admitted(plan)),
         run_line=shlex.join(["orch", "sweep", *sys.argv[2:]]),
     )
 

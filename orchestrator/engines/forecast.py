@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.engines.admission import Need, refusal
 from orchestrator.engines.base import Capacity
@@ -36,6 +36,12 @@ class Forecast:
 
     capacity: Capacity | None
     cells: tuple[CellForecast, ...]
+
+    def admitted(self, plan: Plan) -> Plan:
+        """The plan without the cells that will be skipped."""
+        cells = tuple(item.cell for item in self.cells if item.refusal is None)
+        keys = {cell.key for cell in cells}
+        return replace(plan, cells=cells, jobs=tuple(job for job in plan.jobs if job.cell.key in keys))
 
 
 def forecast(plan: Plan) -> Forecast:

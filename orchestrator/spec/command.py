@@ -10,6 +10,7 @@ from orchestrator.spec.axes import AXES, AXIS_BY_NAME, STATE_NAMES
 from orchestrator.spec.cell import Cell
 from orchestrator.spec.plan import Plan
 from orchestrator.spec.presets import ALL
+from orchestrator.spec.shipped import spec_word
 
 _EXAMPLE_AXES = (
     "included_state", "pin_memory", "non_blocking", "nlayers", "hidden_dim", "dtype", "iteration", "warmup",
@@ -23,7 +24,13 @@ def launch_line(plan: Plan, cell: Cell) -> str:
     """A line that runs the cell: the worker's, in the example's terms, where these say all; else orch's."""
     if is_example(cell):
         return shlex.join(example_words(cell, with_deepspeed=plan.launcher.name == "deepspeed"))
-    words = ["orch", "sweep", plan.path or "SPEC", "--name", f"{plan.name}-{cell.short}"]
+    words = [
+        "orch",
+        "sweep",
+        spec_word(plan.path) if plan.path else "SPEC",
+        "--name",
+        f"{plan.name}-{cell.short}",
+    ]
     for text in (*plan.overrides, *cell_overrides(plan, cell), "repeats=1"):
         words += ["--set", text]
     return shlex.join(words)

@@ -6,7 +6,9 @@ import pytest
 
 from orchestrator.engines.admission import Need, refusal
 from orchestrator.engines.base import Capacity
+from orchestrator.engines.forecast import forecast
 from orchestrator.spec.cell import make_cell
+from orchestrator.spec.load import parse_plan
 
 GPU = Capacity(2, 2, 1, "cuda", 139_800_000_000, 256_000_000_000)
 CPU = Capacity(2, 2, 1, "cpu", None, 8_000_000_000)
@@ -57,3 +59,10 @@ def test_refusal_names_what_deepspeed_cannot_run_before_it_is_started() -> None:
     assert refusal(half, CPU) == "fp16 does not run on a CPU"
     assert refusal(half, GPU) is None
     assert refusal(half, Capacity()) is None
+
+
+def test_forecast_leaves_out_of_the_plan_what_will_be_skipped() -> None:
+    plan = parse_plan("name: a\nmatrix: {num_gpus: [1, 4096]}\nrepeats: 2\nengine: {name: local, slots: 2}")
+    admitted = forecast(plan).admitted(plan)
+    assert [cell.effective("num_gpus") for cell in admitted.cells] == [1]
+    assert len(admitted.jobs) == 2

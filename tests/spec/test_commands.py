@@ -12,8 +12,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from orchestrator.spec.command import cell_overrides
-from orchestrator.spec.load import parse_plan
+from orchestrator.spec.command import cell_overrides, launch_line
+from orchestrator.spec.load import load_plan, parse_plan
 from worker.__main__ import parse
 
 SWEEP = """\
@@ -195,3 +195,8 @@ def test_init_says_why_it_cannot_write(tmp_path: Path) -> None:
     run = orch("init", "nowhere/mine.yaml", cwd=tmp_path)
     assert run.returncode == 2
     assert "nowhere/mine.yaml: cannot be written: No such file or directory" in run.stderr
+
+
+def test_plan_names_a_shipped_sweep_as_it_is_called_on_any_host() -> None:
+    made = load_plan("quickstart")
+    assert launch_line(made, made.cells[0]).startswith("orch sweep quickstart --name quickstart-")

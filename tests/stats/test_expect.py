@@ -77,3 +77,11 @@ def test_another_host_says_nothing_of_this_one(tmp_path: Path) -> None:
 def test_an_empty_database_says_nothing(tmp_path: Path) -> None:
     Database(tmp_path / "o.db").close()
     assert expect(tmp_path / "o.db", "matrix: {hidden_dim: [2048]}") is None
+
+
+def test_a_size_far_beyond_the_measured_ones_is_called_a_guess(tmp_path: Path) -> None:
+    fill(tmp_path / "o.db", (1024, 2048))
+    found = expect(tmp_path / "o.db", "matrix: {hidden_dim: [2048, 16384]}")
+    assert found is not None
+    assert found.beyond == 1
+    assert str(found).endswith("(a guess: 1 cell is far larger than any measured)")
