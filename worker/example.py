@@ -105,8 +105,13 @@ def run_example(
     warmup: int,
 ) -> None:
     """The example's main: a ZeRO-3 linear stack through ``run_model``. The launcher's variables are set."""
-    from orchestrator.spec.dsconfig import resolve_ds_config
+    from orchestrator.spec.dsconfig import refusal, resolve_ds_config
 
+    kind = "cpu" if get_accelerator().device_name() == "cpu" else "cuda"
+    reason = refusal({"dtype": dtype}, {}, kind)
+    if reason is not None:
+        print(f"python -m worker: error: --dtype torch.{dtype}: {reason}", file=sys.stderr, flush=True)
+        sys.exit(2)
     for notice in load_comm_op(get_accelerator()) + load_fused_adam(get_accelerator()):
         print(f"orch: {notice}", file=sys.stderr, flush=True)
     deepspeed.init_distributed(verbose=False)

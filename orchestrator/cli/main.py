@@ -6,6 +6,7 @@ Exit status: 0 all ok, 1 some job failed (or ``doctor`` found an error), 2 usage
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Command -> its module and help line: ``orch --help`` imports none of the modules."""
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERNAL_ERROR, _INTERRUPTED, _BROKEN_PIPE = 70, 130, 141
 
 
@@ -73,6 +75,7 @@ class LazyGroup(click.Group):
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run the command and leave with its exit status; a command may return that status."""
         extra["standalone_mode"] = False
+        _open_closed_streams()
         sys.exit(_run(lambda: super(LazyGroup, self).main(args, **extra)))
 
 
@@ -102,9 +105,20 @@ def _run(call: Any) -> int:
         # that a job failed.
         return _BROKEN_PIPE if sys.stdout is not stdout else _status_of(leaving)
     except Exception as error:  # noqa: BLE001 - the one place that may
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            click.echo(f"orch: the output cannot be written ({error.strerror}); make room there", err=True)
+            _silence_stdout()
+            return OrchError.exit_status
         message = f"orch: a fault in orch itself: {type(error).__name__}: {error}"
         click.echo(f"{message}; the traceback is in {_keep_traceback()}", err=True)
         return _INTERNAL_ERROR
+
+
+def _open_closed_streams() -> None:
+    """Give what the caller has closed (``>&-``) somewhere to go."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def _status_of(leaving: SystemExit) -> int:

@@ -37,9 +37,8 @@ def deliver(
         format: a format of ``render_rows``, or html.
         plots: a folder for plots, written besides.
     """
+    _refuse_idle_options(request, per, layout, format)
     report = build_report(store, request)
-    if request.by and per in ("job", "iteration"):
-        raise OrchError(f"--by groups jobs, --per {per} keeps them apart", "--by", "give one of them")
     if plots is not None:
         from orchestrator.render.plots import write_plots
 
@@ -47,6 +46,29 @@ def deliver(
             print(path, file=sys.stderr)
     with opened(output, format) as out:
         _write(store, report, per=per, layout=layout, style=Style(format), out=out)
+
+
+def _refuse_idle_options(request: ReportRequest, per: str | None, layout: str, format: str) -> None:  # noqa: A002
+    """Refuse what would be dropped in silence.
+
+    Raises:
+        OrchError: two options that do not go together.
+    """
+    if request.by and per in ("job", "iteration"):
+        raise OrchError(f"--by groups jobs, --per {per} keeps them apart", "--by", "give one of them")
+    shape = "--layout example" if layout == "example" else "--format html" if format == "html" else None
+    if shape is None:
+        return
+    is_example = layout == "example"
+    idle = {
+        "--per": per is not None,
+        "--layout": is_example and format == "html",
+        "--by": is_example and bool(request.by),
+        "--metric": is_example and bool(request.metrics),
+    }
+    for option, given in idle.items():
+        if given:
+            raise OrchError(f"{option} does not go with {shape}", option, "give one of them")
 
 
 def _write(store: Reads, report: Report, *, per: str | None, layout: str, style: Style, out: IO[Any]) -> None:

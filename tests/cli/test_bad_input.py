@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +66,36 @@ def test_control_characters_of_a_message_do_not_steer_the_terminal(tmp_path: Pat
     result = orch("plan", spec)
     assert result.exit_code == 2
     assert r"the name 'a\x1b[31mb' cannot be used" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ("--layout example --per job", "--per: --per does not go with --layout example"),
+        ("--layout example --by pin_memory", "--by: --by does not go with --layout example"),
+        ("--layout example --format html", "--layout: --layout does not go with"),
+        ("--format html --per cell", "--per: --per does not go with --format html"),
+    ],
+)
+def test_report_refuses_options_that_it_would_ignore(results: Path, options: str, refused: str) -> None:
+    assert results.exists()
+    result = orch("report", *options.split())
+    assert result.exit_code == 2
+    assert refused in result.stderr
+
+
+@pytest.mark.parametrize("redirection", ["> /dev/full", "-o /dev/full"])
+def test_a_full_disk_is_said_in_one_line(results: Path, redirection: str) -> None:
+    run = shell(f'sql "SELECT 1" --db {results} {redirection}')
+    assert (run.returncode, run.stderr.count("\n")) == (2, 1)
+    assert "cannot be written (No space left on device)" in run.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_closed_stream_is_no_fault(results: Path, closed: str) -> None:
+    assert shell(f'sql "SELECT 1" --db {results} {closed}').returncode == 0
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    line = f"{shlex.quote(sys.executable)} -m orchestrator {command}"
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)

@@ -50,6 +50,14 @@ def test_example_import_of_the_package_is_light(tmp_path: Path) -> None:
 
 
 @pytest.mark.deepspeed
+def test_example_fp16_on_a_cpu_is_one_line(tmp_path: Path) -> None:
+    done = run(["--dtype", "torch.float16"], tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("--dtype torch.float16: fp16 does not run on a CPU")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.deepspeed
 @pytest.mark.parametrize(
     "command", [("-m", "worker"), (str(ROOT / "worker" / "__main__.py"),)], ids=["module", "file"]
 )
