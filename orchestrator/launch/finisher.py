@@ -61,9 +61,17 @@ def _say(text: str) -> None:
 class Finisher:
     """Queue and thread. All methods are for the supervisor's loop."""
 
-    def __init__(self, db_url: str, post: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self,
+        db_url: str,
+        post: Callable[[Callable[[], None]], None],
+        notice: Callable[[str], None] | None = None,
+    ) -> None:
+        """``notice`` gets a line for the user when the database goes away and when it is back."""
         self._db_url = db_url
         self._post = post
+        self._notice = notice
+        self._is_away = False
         self._queue: queue.SimpleQueue[Finish | _Update | None] = queue.SimpleQueue()
         self._state = _State()
         self._thread = threading.Thread(target=self._run, name="finisher", daemon=True)
@@ -112,8 +120,10 @@ class Finisher:
                     if self._state.alive:
                         store.heartbeat(sorted(self._state.alive))
                 backoff_s = _FIRST_BACKOFF_S
+                self._tell(False, "the database is back")
             except (DatabaseUnreachable, DatabaseLocked, DatabaseFull) as error:
                 _say(f"{error}; trying again in {backoff_s:.1f} s")
+                self._tell(True, f"{error}; what has ended is recorded as soon as it is back")
                 time.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
             except Exception as error:  # noqa: BLE001 - one bad attempt must not stop all others.
@@ -121,6 +131,12 @@ class Finisher:
                 self._write_singly(store, waiting)
         if store is not None:
             store.close()
+
+    def _tell(self, is_away: bool, text: str) -> None:
+        notice = self._notice
+        if is_away is not self._is_away and notice is not None:
+            self._post(lambda: notice(text))
+        self._is_away = is_away
 
     def _collect(self, patience_s: float, waiting: list[Finish], updates: list[_Update]) -> bool:
         """Move what is queued into the lists; True if the end of the queue was among it."""

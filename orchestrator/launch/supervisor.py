@@ -76,7 +76,7 @@ class Supervisor:
         """Where finished attempts are recorded."""
         self._db_url = db_url
         if db_url is not None and self._finisher is None:
-            self._finisher = Finisher(db_url, self.loop.post)
+            self._finisher = Finisher(db_url, self.loop.post, lambda text: self.emit(Notice(text)))
 
     # -- orders ------------------------------------------------------------------------------------
 

@@ -171,9 +171,11 @@ def test_log_on_a_full_disk_does_not_end_the_finisher(
             raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(sys, "stderr", Full())
-    finisher = Finisher(str(tmp_path / "orch.db"), lambda run: run())
+    notices: list[str] = []
+    finisher = Finisher(str(tmp_path / "orch.db"), lambda run: run(), notices.append)
     finisher.finish(Finish(AttemptEnd(1, JobStatus.ok), None, done.set))
     assert said.wait(60), "it says that there is no database"
     open_store(str(tmp_path / "orch.db"), create=True).close()
     assert done.wait(60)
     assert finisher.close(60)
+    assert [("back" in text, "orch.db" in text) for text in notices] == [(True, True), (True, False)]
