@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from orchestrator.cli.completion import complete_sweep
 from orchestrator.cli.options import db_option, format_options, no_color_option, output_option
 
 
@@ -29,8 +30,8 @@ class Share(click.ParamType[float]):
 
 
 @click.command(name="compare")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", shell_complete=complete_sweep)
+@click.argument("b", metavar="B", shell_complete=complete_sweep)
 @db_option
 @click.option(
     "--metric",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from orchestrator.cli.completion import complete_sweep
 from orchestrator.cli.options import db_option, output_option
 
 
@@ -88,7 +89,7 @@ def import_(
 
 
 @command.command()
-@click.argument("sweep")
+@click.argument("sweep", shell_complete=complete_sweep)
 @db_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(sweep: str, db: str, yes: bool) -> None:

@@ -42,11 +42,18 @@ def test_no_database_offers_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
-@pytest.mark.parametrize("name", ["status", "report", "cancel", "show", "logs", "repro"])
+@pytest.mark.parametrize(
+    "name", ["status", "report", "cancel", "show", "logs", "repro", "compare", "db delete"]
+)
 def test_command_completes_its_argument(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    command = main.get_command(click.Context(main), name)
+    command: click.Command | None = main
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word)
     assert command is not None
-    (argument,) = [p for p in command.params if isinstance(p, click.Argument)]
-    assert argument.shell_complete(click.Context(command), "") == []
-    assert argument._custom_shell_complete is not None
+    arguments = [p for p in command.params if isinstance(p, click.Argument)]
+    assert arguments
+    for argument in arguments:
+        assert argument.shell_complete(click.Context(command), "") == []
+        assert argument._custom_shell_complete is not None
