@@ -89,7 +89,7 @@ class SlurmPilots:
         """Never called: pilots claim."""
 
     def want(self, runnable: int) -> None:
-        """So many jobs wait: have enough pilots for them."""
+        """So many jobs wait: have enough pilots for them. Holds for one ``poll``."""
         self._wanted, self._wanted_at_s = runnable, time.monotonic()
 
     def poll(self, timeout_s: float) -> Sequence[EngineEvent]:
@@ -103,13 +103,16 @@ class SlurmPilots:
                 said += self._look_at_attempts()
             if self._queue.is_due():
                 said += self._look_at_pilots()
-            said += self._start_pilots()
+            if not said:  # else the loop is to say first how many jobs are still wanted
+                said += self._start_pilots()
             now_s = time.monotonic()
             if said or now_s >= deadline_s:
+                self._wanted = 0
                 return said
             wait_s = min(deadline_s, self._rows.due_s, self._queue.due_s)
             fds = [self._wake_fd] if self._wake_fd is not None else []
             if select.select(fds, [], [], max(wait_s - now_s, 0.0))[0]:
+                self._wanted = 0
                 return said
 
     def cancel(self, attempt_uid: str) -> None:
@@ -124,7 +127,12 @@ class SlurmPilots:
         return [attempt for attempt in attempts if attempt.uid not in living]
 
     def close(self, *, kill: bool) -> None:
-        """Have Slurm end the pilots."""
+        """Have Slurm end the pilots; what they still run is then cancelled and not tried again."""
+        try:
+            if self._store is not None and self._pilots and self._store.running_attempts(self._sweep_id):
+                self._stop()
+        except DatabaseError:
+            pass
         try:
             slurm.cancel(list(self._pilots), kill=kill)
             self._wait_for_ends()

@@ -39,6 +39,9 @@ from orchestrator.store.status import Verdict
 
 _RECORDS_GRACE_S = 2.0
 """After a rank has failed its peers get so long to write their own account before they are ended."""
+_TERM_GATHER_S = 1.0
+"""Whoever ends an allocation sends TERM to ranks and supervisor alike: so long after a rank was ended by
+one it is not judged, so that the supervisor's own can say why."""
 _STRAY_LIMIT_S = 10.0
 """A killed process that has not gone by then hangs in the kernel: it is reported, not waited for."""
 _STOP_FILE = "stop"
@@ -108,6 +111,7 @@ class Attempt:
         self._once: set[str] = set()
         self._failing = False
         self._killed = False
+        self._knows_of_no_stop = False
         self._stray_deadline: float | None = None
         self._sampler_pid: int | None = None
         self._sampler_output: Output | None = None
@@ -304,6 +308,9 @@ class Attempt:
             return
         if self._holds_section and not group.timing:
             self._release_section()
+        if group.terminated and not group.delivered and not self._knows_of_no_stop:
+            self._after_once("terminated", _TERM_GATHER_S, self._no_stop_came)
+            return
         if not group.alive:
             self._end(self.order.grace_s if group.delivered else 0.0)
             return
@@ -318,6 +325,10 @@ class Attempt:
             self._after_once("failing", _RECORDS_GRACE_S, lambda: self._end(self.order.grace_s))
         elif self.neighbours and group.timing and any(not n.alive for n in self.neighbours):
             self.stop(Stop.NEIGHBOUR, "a neighbour ended before the measured ranks were done")
+
+    def _no_stop_came(self) -> None:
+        self._knows_of_no_stop = True
+        self._step()
 
     def _check_start(self) -> None:
         if self.phase is Phase.RUNNING and not (self.measured.launched_at and self.measured.ready):

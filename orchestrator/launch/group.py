@@ -308,6 +308,11 @@ class RankGroup:
         return all(state.tail.final for state in self.states.values())
 
     @property
+    def terminated(self) -> bool:
+        """Whether somebody else has sent TERM to a rank, which died of it."""
+        return any(state.signal == signal.SIGTERM for state in self.states.values())
+
+    @property
     def timing(self) -> bool:
         """Whether a rank may still be at, or before, a timed operation."""
         return any(

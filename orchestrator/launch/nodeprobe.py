@@ -75,7 +75,8 @@ def _measured(command: list[str]) -> bytes:
 
 def _leave_rows(order: LaunchOrder, output: bytes) -> None:
     try:
-        probe_rows(output)
+        if not probe_rows(output):
+            return
     except (ValueError, TypeError) as error:
         _say(f"printed something else than rows of link_probe: {error}")
         return

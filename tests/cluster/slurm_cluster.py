@@ -21,6 +21,12 @@ from pathlib import Path
 
 DAEMONS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol")
 GPUS_PER_NODE = 2
+PARTITIONS = {
+    "main": "Default=YES PriorityTier=1 PreemptMode=CANCEL",
+    "spare": "PriorityTier=1 PreemptMode=REQUEUE",
+    "urgent": "PriorityTier=10 PreemptMode=OFF",
+}
+"""All have all nodes; jobs of ``urgent`` take the place of the others'."""
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 
@@ -111,7 +117,7 @@ class SlurmCluster:
         states = ""
         while time.monotonic() < deadline:
             try:
-                states = self.run("sinfo", "-h", "-N", "-o", "%N %t")
+                states = self.run("sinfo", "-h", "-N", "-p", "main", "-o", "%N %t")
             except subprocess.SubprocessError:
                 states = "no answer"
             if sum(line.endswith(" idle") for line in states.splitlines()) == len(self.names):
@@ -189,6 +195,8 @@ class SlurmCluster:
             "MinJobAge": "3600",
             "UnkillableStepTimeout": "15",
             "GresTypes": "gpu",
+            "PreemptType": "preempt/partition_prio",
+            "PreemptMode": "REQUEUE",
         }
         for option in self._options:
             key, _, value = option.partition("=")
@@ -201,7 +209,8 @@ class SlurmCluster:
                 f"RealMemory=8000 Gres=gpu:{GPUS_PER_NODE} State=UNKNOWN"
             )
             gres.append(f"NodeName={name} Name=gpu File={self.base}/dev/nvidia[0-{GPUS_PER_NODE - 1}]")
-        text.append(f"PartitionName=main Nodes={','.join(self.names)} Default=YES MaxTime=INFINITE State=UP")
+        where = f"Nodes={','.join(self.names)} MaxTime=INFINITE State=UP"
+        text += [f"PartitionName={name} {where} {line}" for name, line in PARTITIONS.items()]
         self.conf.write_text("\n".join(text) + "\n")
         (self.base / "gres.conf").write_text("\n".join(gres) + "\n")
 

@@ -72,6 +72,31 @@ def test_requeue_is_lost_and_tried_again_as_another_attempt(place: ClusterPlace,
     place.wait_for_no_survivors()
 
 
+@pytest.mark.parametrize(
+    ("partition", "extra", "words"),
+    [("main", (), "was preempted"), ("spare", ("--engine-option", "extra=--requeue"), "requeued")],
+)
+def test_preempted_job_is_lost_and_tried_again(
+    place: ClusterPlace, slurm: SlurmCluster, partition: str, extra: tuple[str, ...], words: str
+) -> None:
+    spec = place.spec(micro_batch=act.SLOW_ONCE)
+    with place.sweeping(spec, "--engine-option", f"partition={partition}", *extra) as process:
+        running_job(place)
+        take_all_nodes(slurm)
+        _, errors = process.communicate(timeout=90)
+    assert process.returncode == 0, errors
+    first, second = place.query(ATTEMPTS)
+    assert (first["status"], second["status"]) == ("lost", "ok")
+    assert words in first["message"]
+    place.wait_for_no_survivors()
+
+
+def take_all_nodes(slurm: SlurmCluster) -> None:
+    """A short job of a partition that may preempt all others."""
+    nodes = str(len(slurm.names))
+    slurm.run("sbatch", "-p", "urgent", "-N", nodes, "--exclusive", "--output=/dev/null", "--wrap=true")
+
+
 def test_lost_node_is_lost_and_tried_again_while_its_rank_runs_on(
     place: ClusterPlace, slurm: SlurmCluster
 ) -> None:
@@ -217,7 +242,7 @@ def test_unknown_partition_is_refused_before_anything_is_written(place: ClusterP
     done = place.sweep(place.spec(), "--engine-option", "partition=none-such")
     assert done.returncode == 2
     assert "there is no partition 'none-such'" in done.stderr
-    assert "there are: main" in done.stderr
+    assert "there are: main, spare, urgent" in done.stderr
     assert place.query("select 1 from job") == []
 
 

@@ -9,12 +9,14 @@ import pytest
 
 from tests.cluster.places import ClusterPlace
 from tests.cluster.slurm_cluster import SlurmCluster
+from tests.cluster.test_slurm_faults import take_all_nodes
 from tests.engines import acting_worker as act
 from tests.engines.running import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.postgres]
 
 PILOT = ("--engine-option", "mode=pilot")
+STARTED = "select engine_job from attempt where status = 'running' and started_at is not null"
 RUNNING = "select owner from attempt where status = 'running'"
 
 
@@ -61,6 +63,36 @@ def test_killed_pilot_its_jobs_are_lost_and_tried_again(place: ClusterPlace, slu
     assert process.returncode == 0, errors
     assert place.statuses() == {"ok": 2}
     place.wait_for_no_survivors()
+
+
+@pytest.mark.parametrize("preempted", [False, True])
+def test_pilot_that_slurm_ends_its_jobs_are_lost_and_tried_again(
+    place: ClusterPlace, slurm: SlurmCluster, preempted: bool
+) -> None:
+    spec = place.spec(2, micro_batch=act.WAITS_FOR_GO, limits="retries: 0")
+    with place.sweeping(spec, *PILOT) as process:
+        wait_until(lambda: len(place.query(STARTED)) == 2, "both run")
+        if preempted:
+            take_all_nodes(slurm)
+        else:
+            slurm.run("scancel", place.query(STARTED)[0]["engine_job"])
+        lost = "select 1 from attempt where status = 'lost'"
+        wait_until(lambda: len(place.query(lost)) == 2, "both are lost")
+        (place.folder / "go").touch()
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert place.statuses() == {"ok": 2}
+    messages = place.query("select distinct message from attempt where status = 'lost'")
+    assert messages == [{"message": "its pilot was told to stop"}]
+    place.wait_for_no_survivors()
+
+
+def test_pilot_stops_after_as_many_failures_in_a_row_as_the_sweep_allows(place: ClusterPlace) -> None:
+    spec = place.spec(8, micro_batch=act.RAISES, limits="retries: 0, consecutive_failures: 3")
+    done = place.sweep(spec, *PILOT, "--engine-option", "gpus_per_node=1")
+    assert done.returncode == 1, done.stderr
+    assert place.statuses() == {"failed": 3, "pending": 5}
+    assert "3 failures in a row" in done.stderr, done.stderr
 
 
 def test_job_of_several_nodes_is_skipped_with_the_reason(place: ClusterPlace) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,15 +87,11 @@ def test_probe_of_two_devices_says_nothing_about_one_of_them_alone(tmp_path: Pat
     command, calls = script(tmp_path, state)
     order = order_of(tmp_path / "run", command)
     probe_before(order)
-    probe_before(LaunchOrder(**{**_fields(order), "ranks": order.ranks[:1]}))
+    probe_before(replace(order, ranks=order.ranks[:1]))
     assert [call[1] for call in calls_in(calls)] == [
         ["--device", "GPU-a", "--device", "GPU-b"],
         ["--device", "GPU-a"],
     ]
-
-
-def _fields(order: LaunchOrder) -> dict[str, object]:
-    return {name: getattr(order, name) for name in LaunchOrder.__slots__}
 
 
 def test_probe_waits_while_something_is_timed(tmp_path: Path, state: Path) -> None:
