@@ -1,6 +1,6 @@
 """What does orch add to a job on a cluster? Beside the engine's own trivial job, in one run.
 
-    python -m benchmarks.cluster_overhead [--jobs 40] [--queued 1000] [--only slurm|pilot|ray|polls]
+    python -m benchmarks.cluster_overhead [--jobs 40] [--rounds 3] [--queued 1000] [--only slurm]
 
 Starts a Slurm (needs root), a PostgreSQL server and a Ray on this host. Each line: seconds a job through
 orch, seconds of the engine's own trivial job, and the ratio. Slurm's own job is ``sbatch`` of a script that
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -69,6 +70,12 @@ def slurm_alone(cluster: SlurmCluster, folder: Path, jobs: int, command: list[st
     return time.monotonic() - since_s
 
 
+def in_turn(rounds: int, *measures: Callable[[], float]) -> list[float]:
+    """The median of each, taken in turn: what else the host does meets all of them alike."""
+    taken = [[measure() for measure in measures] for _ in range(rounds)]
+    return [statistics.median(column) for column in zip(*taken, strict=True)]
+
+
 def tell(what: str, jobs: int, orch_s: float, own_s: float, python_s: float) -> None:
     """One line."""
     print(
@@ -78,21 +85,22 @@ def tell(what: str, jobs: int, orch_s: float, own_s: float, python_s: float) -> 
     )
 
 
-def measure_slurm(folder: Path, db: str, jobs: int, queued: int, only: str | None) -> None:
+def measure_slurm(folder: Path, db: str, jobs: int, queued: int, rounds: int, only: str | None) -> None:
     """Both modes, and the polls."""
     cluster = SlurmCluster(Path(tempfile.mkdtemp(prefix="orch-s-", dir="/tmp")))
     cluster.up()
     options = ["--engine", "slurm", "--engine-option", "gres=gpu:{gpus}", "--engine-option", "poll_s=1"]
     try:
+        environment = cluster.environment()
+        pilot = [*options, "--engine-option", "mode=pilot"]
+        own = lambda: slurm_alone(cluster, folder, jobs, ["true"])  # noqa: E731
+        python = lambda: slurm_alone(cluster, folder, jobs, [sys.executable, "-c", "pass"])  # noqa: E731
+        if only not in ("polls", "pilot"):
+            orch = lambda: sweep(folder, db, jobs, environment, *options)  # noqa: E731
+            tell("slurm, a job an allocation", jobs, *in_turn(rounds, orch, own, python))
         if only != "polls":
-            own_s = slurm_alone(cluster, folder, jobs, ["true"])
-            python_s = slurm_alone(cluster, folder, jobs, [sys.executable, "-c", "pass"])
-            environment = cluster.environment()
-            if only != "pilot":
-                orch_s = sweep(folder, db, jobs, environment, *options)
-                tell("slurm, a job an allocation", jobs, orch_s, own_s, python_s)
-            orch_s = sweep(folder, db, jobs, environment, *options, "--engine-option", "mode=pilot")
-            tell("slurm, a pilot", jobs, orch_s, own_s, python_s)
+            orch = lambda: sweep(folder, db, jobs, environment, *pilot)  # noqa: E731
+            tell("slurm, a pilot", jobs, *in_turn(rounds, orch, own, python))
         count_polls(cluster, folder, db, queued, options)
     finally:
         cluster.down()
@@ -180,16 +188,21 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--jobs", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queued", type=int, default=1000)
     parser.add_argument("--only", choices=["slurm", "pilot", "ray", "polls"])
     options = parser.parse_args()
+    # As on any host: a Python module is compiled once, not at each start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     programs = server_programs()
     if programs is None:
         sys.exit("no PostgreSQL server on this host")
     with tempfile.TemporaryDirectory(prefix="orch-overhead-") as name, private_server(programs) as server:
         folder = Path(name)
         if options.only != "ray":
-            measure_slurm(folder, server.new_database(), options.jobs, options.queued, options.only)
+            measure_slurm(
+                folder, server.new_database(), options.jobs, options.queued, options.rounds, options.only
+            )
         if options.only in (None, "ray"):
             measure_ray(folder, server.new_database(), options.jobs)
 

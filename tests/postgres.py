@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from tests.leftovers import watched
+
 _FAST = "-c fsync=off -c full_page_writes=off -c max_connections=100"
 
 
@@ -104,10 +106,10 @@ def private_server(programs: Path) -> Iterator[PostgresServer]:
     if os.getuid() == 0:
         shutil.chown(folder, "nobody", "nogroup")
     server = PostgresServer(folder, programs)
-    try:
-        server.create()
-        server.start()
-        yield server
-    finally:
-        server.stop("immediate")
-        shutil.rmtree(folder, ignore_errors=True)
+    with watched(folder, f"HOME={folder}"):
+        try:
+            server.create()
+            server.start()
+            yield server
+        finally:
+            server.stop("immediate")

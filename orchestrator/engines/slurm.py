@@ -22,10 +22,10 @@ from orchestrator.engines.remote import Followed, Recorder, Word, node_orders
 from orchestrator.engines.slurm_script import sbatch_options, wants_gpus, write_script
 from orchestrator.engines.slurm_watch import EventTail, Pace
 from orchestrator.errors import EngineError
-from orchestrator.launch.meeting import publish
 from orchestrator.launch.node import load_order, read_reports, report_path
 from orchestrator.launch.order import LaunchOrder
 from orchestrator.launch.paths import AttemptPaths, attempt_run_dir
+from orchestrator.launch.publish import publish
 from orchestrator.spec.options import SlurmOptions
 from orchestrator.store.owner import this_owner
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt

@@ -17,8 +17,8 @@ from orchestrator.engines.slurm import partition_capacity
 from orchestrator.engines.slurm_script import sbatch_options, wants_gpus, write_script
 from orchestrator.engines.slurm_watch import Pace
 from orchestrator.errors import DatabaseError, EngineError
-from orchestrator.launch.meeting import publish
 from orchestrator.launch.paths import runs_root
+from orchestrator.launch.publish import publish
 from orchestrator.spec.options import SlurmOptions
 from orchestrator.store.opening import open_store
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt

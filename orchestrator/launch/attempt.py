@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.errors import OrchError
 from orchestrator.launch import commands
@@ -34,8 +34,10 @@ from orchestrator.launch.sections import Sections
 from orchestrator.launch.servers import ForkServer, ForkServers
 from orchestrator.launch.verdict import AttemptFacts, RankFacts, Stop, judge, may_pass
 from orchestrator.store.owner import this_owner
-from orchestrator.store.rows import AttemptEnd
 from orchestrator.store.status import Verdict
+
+if TYPE_CHECKING:
+    from orchestrator.store.rows import AttemptEnd
 
 _RECORDS_GRACE_S = 2.0
 """After a rank has failed its peers get so long to write their own account before they are ended."""
@@ -498,6 +500,8 @@ class Attempt:
 
     def ending(self) -> tuple[AttemptEnd, bool]:
         """The attempt's end as the database takes it."""
+        from orchestrator.store.rows import AttemptEnd  # a node of a cluster never needs it
+
         verdict, retry = self.verdict()
         end = AttemptEnd(
             self.order.attempt_id,

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import DatabaseFull, DatabaseLocked, DatabaseUnreachable
 from orchestrator.launch.complain import complain
-from orchestrator.store.rows import AttemptEnd
 
 if TYPE_CHECKING:
+    from orchestrator.store.rows import AttemptEnd
     from orchestrator.store.store import Store
 
 HEARTBEAT_S = 5.0

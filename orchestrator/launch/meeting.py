@@ -6,7 +6,6 @@ They agree on where rank 0 listens, and hold the timed sections of all their hos
 from __future__ import annotations
 
 import json
-import os
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from orchestrator.errors import EngineError
 from orchestrator.launch.hoststate import TimedSection
 from orchestrator.launch.order import LaunchOrder
 from orchestrator.launch.ports import PortLease, lease_port
+from orchestrator.launch.publish import publish
 
 _POLL_S = 0.1
 _PATIENCE_S = 3600.0
@@ -25,15 +25,6 @@ _PATIENCE_S = 3600.0
 T = TypeVar("T")
 
 _HERE = ("", "127.0.0.1", "localhost")
-
-
-def publish(path: Path, document: object, mode: int = 0o644) -> None:
-    """Write a JSON file that appears whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(document))
-    os.replace(temporary, path)
 
 
 class Board(Protocol):

@@ -19,17 +19,21 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import EngineError, OrchError
 from orchestrator.launch.attempt import utc_now
-from orchestrator.launch.devices import Device, inventory
 from orchestrator.launch.events import Ended, Progress, SupervisorEvent, event_to_line
 from orchestrator.launch.finisher import HEARTBEAT_S, Finisher
-from orchestrator.launch.meeting import FolderBoard, Meeting, publish
 from orchestrator.launch.order import LaunchOrder, RankPlacement, order_from_json
 from orchestrator.launch.paths import AttemptPaths
+from orchestrator.launch.publish import publish
 from orchestrator.launch.report import NodeReport, report_from_json, report_of, report_to_json
 from orchestrator.launch.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from orchestrator.launch.devices import Device
+    from orchestrator.launch.meeting import Meeting
 
 _PROGRESS_EVERY_S = 1.0
 
@@ -49,6 +53,8 @@ def place_on_devices(order: LaunchOrder) -> LaunchOrder:
     """Give ranks that name no device one of those that the scheduler left visible here."""
     if order.accelerator == "cpu" or all(rank.device_uuid for rank in order.ranks):
         return order
+    from orchestrator.launch.devices import inventory
+
     visible = inventory().devices
     wanted = order.local_size + sum(len(group) for group in order.neighbours)
     if len(visible) < wanted:
@@ -95,8 +101,10 @@ def run_node(order: LaunchOrder, tell: Callable[[SupervisorEvent], None]) -> Nod
         # A server would import as much as the ranks themselves, and serve them alone.
         order = replace(order, launcher="spawn")
     probe_if_wanted(order)
-    meeting = None
+    meeting: Meeting | None = None
     if order.num_nodes > 1:
+        from orchestrator.launch.meeting import FolderBoard, Meeting
+
         meeting = Meeting(order, FolderBoard(Path(order.run_dir) / "nodes"))
         order = meeting.agree()
 

@@ -14,8 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.launch import cleanup
 from orchestrator.launch.attempt import Attempt
@@ -32,8 +31,10 @@ from orchestrator.launch.report import report_of, report_to_json
 from orchestrator.launch.sections import Sections
 from orchestrator.launch.servers import ForkServers
 from orchestrator.launch.verdict import Stop
-from orchestrator.store.rows import AttemptEnd
 from orchestrator.store.status import Verdict
+
+if TYPE_CHECKING:
+    from orchestrator.store.rows import AttemptEnd
 
 _SPOOL_POLL_S = 0.1
 _SWITCH_S = 0.0002
@@ -171,17 +172,17 @@ class Supervisor:
             if self._folders is not None:
                 self._folders.remove(number)
         cleanup.remove_shared_memory(attempt.all_pids(), attempt.ports())
-        ending, retry = attempt.ending()
         for text in attempt.leftovers:
             self.emit(Notice(f"attempt {attempt.uid[:8]}: {text}"))
-        event = Ended(attempt.uid, Verdict(ending.status, ending.failure_kind, ending.message), retry)
         if not attempt.order.finish or self._finisher is None:
             self._tell_alive()
             seen = report_to_json(report_of(attempt, socket.gethostname()))
-            self.emit(replace(event, report=seen))
+            self.emit(Ended(attempt.uid, *attempt.verdict(), report=seen))
             self._leave_if_idle()
             return
-        self._record(attempt, ending, event)
+        ending, retry = attempt.ending()
+        verdict = Verdict(ending.status, ending.failure_kind, ending.message)
+        self._record(attempt, ending, Ended(attempt.uid, verdict, retry))
 
     def _record(self, attempt: Attempt, ending: AttemptEnd, event: Ended) -> None:
         assert self._finisher is not None

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from orchestrator.store.rows import AttemptRow
+if TYPE_CHECKING:
+    from orchestrator.store.rows import AttemptRow
 
 LEASE_S = 60.0
 """An owner on another host whose heartbeat is older than this, by the database's clock, is gone."""

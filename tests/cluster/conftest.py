@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from tests.cluster.places import ClusterPlace, RayPlace
 from tests.cluster.ray_cluster import RayCluster
 from tests.cluster.slurm_cluster import SlurmCluster
+from tests.leftovers import watched
 from tests.postgres import PostgresServer, private_server, server_programs
 
 
@@ -36,12 +36,12 @@ def slurm() -> Iterator[SlurmCluster]:
     """Three nodes with two pretend GPUs each."""
     base = Path(tempfile.mkdtemp(prefix="orch-s-", dir="/tmp"))
     cluster = SlurmCluster(base)
-    try:
-        cluster.up()
-        yield cluster
-    finally:
-        cluster.down()
-        shutil.rmtree(base, ignore_errors=True)
+    with watched(base, f"SLURM_CONF={cluster.conf}"):
+        try:
+            cluster.up()
+            yield cluster
+        finally:
+            cluster.down()
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def slurm_place(slurm: SlurmCluster, db_url: str, tmp_path: Path) -> Iterator[Cl
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[RayCluster]:
     """Two nodes with two processors each."""
-    with RayCluster() as cluster:
+    with RayCluster() as cluster, watched(Path(cluster.state_dir), f"ORCH_STATE_DIR={cluster.state_dir}"):
         cluster.add_node()
         yield cluster
 
