@@ -50,7 +50,7 @@ class SlurmPilots:
         self._store: Store | None = None
         self._sweep_id, self._sweep_uid = 0, ""
         self._wake_fd: int | None = None
-        self._pilots: dict[str, bool] = {}
+        self._pilots: dict[str, bool] = {}  # Slurm id -> whether it has begun an attempt
         self._running: dict[str, AttemptRow] = {}
         self._last_id = 0
         self._wanted = 0
@@ -179,6 +179,8 @@ class SlurmPilots:
                 self._last_id = attempt.attempt_id
                 self._running[attempt.uid] = attempt
                 self._fruitless = 0
+                if attempt.engine_job in self._pilots:
+                    self._pilots[attempt.engine_job] = True
                 said.append(Started(attempt.uid, where=attempt.host or "", job_id=attempt.job_id))
             if self._running:
                 still = {attempt.uid for attempt in store.running_attempts(self._sweep_id)}
@@ -211,7 +213,8 @@ class SlurmPilots:
         gone = [one for one in self._pilots if one not in known or known[one].state.is_final]
         said = self._look_at_attempts() if gone else []
         for slurm_id in gone:
-            del self._pilots[slurm_id]
+            if not self._pilots.pop(slurm_id) and self._wanted > len(self._running):
+                self._fruitless += 1
             word = known[slurm_id].raw_state if slurm_id in known else "nothing"
             for uid in [uid for uid, one in self._running.items() if one.engine_job == slurm_id]:
                 del self._running[uid]
@@ -230,11 +233,9 @@ class SlurmPilots:
                     "engine slurm",
                     f"see their logs in {self._folder}",
                 )
-            self._fruitless += 1
             try:
-                self._pilots[self._submit_pilot()] = True
+                self._pilots[self._submit_pilot()] = False
             except (slurm.SlurmUnreachable, slurm.SlurmFull) as error:
-                self._fruitless -= 1
                 return [Notice(f"no pilot can be submitted now ({error.what})")] if self._started == 0 else []
             self._queue.speed_up()
         return []

@@ -48,7 +48,7 @@ def slurm() -> Iterator[SlurmCluster]:
 def slurm_place(slurm: SlurmCluster, db_url: str, tmp_path: Path) -> Iterator[ClusterPlace]:
     """A workplace whose sweeps run on the Slurm; every rank takes a pretend GPU."""
     options = ["--engine", "slurm", "--engine-option", "gres=gpu:{gpus}", "--engine-option", "poll_s=1"]
-    yield ClusterPlace(tmp_path, options, db_url, slurm.environment())
+    yield ClusterPlace(tmp_path, options, db_url, slurm.client_variables())
     slurm.settle()
 
 

@@ -67,8 +67,12 @@ class SlurmCluster:
 
     def environment(self) -> dict[str, str]:
         """What a client of this cluster needs in its environment."""
+        return {**os.environ, **self.client_variables()}
+
+    def client_variables(self) -> dict[str, str]:
+        """The part of it that is this cluster's own."""
         path = os.environ.get("PATH", "/usr/bin:/bin")
-        return {**os.environ, "SLURM_CONF": str(self.conf), "PATH": f"{path}:/usr/sbin:/sbin"}
+        return {"SLURM_CONF": str(self.conf), "PATH": f"{path}:/usr/sbin:/sbin"}
 
     def run(self, *command: str, timeout_s: float = 20.0) -> str:
         """Standard output of a Slurm command; raises CalledProcessError where it fails."""
@@ -251,6 +255,7 @@ def main() -> None:
         print(f"export SLURM_CONF={cluster.conf}")
     else:
         cluster.down()
+        shutil.rmtree(base, ignore_errors=True)
 
 
 if __name__ == "__main__":

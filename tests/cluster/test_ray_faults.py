@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -42,7 +43,8 @@ def test_b2_silent_rank_on_the_second_node_is_no_result(place: RayPlace) -> None
     assert done.returncode == 1, done.stderr
     (row,) = place.query("select status, failure_kind, message from attempt")
     assert (row["status"], row["failure_kind"]) == ("failed", "no_result")
-    assert "rank 1" in row["message"]
+    # Rank 0 may have been stopped before it was done.
+    assert re.search(r"\brank (0, )?1\b", row["message"])
     place.wait_for_no_survivors()
 
 

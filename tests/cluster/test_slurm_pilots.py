@@ -36,6 +36,26 @@ def test_one_allocation_runs_fifty_jobs_two_at_a_time(place: ClusterPlace, slurm
     place.wait_for_no_survivors()
 
 
+def test_more_pilots_than_three_are_no_sign_of_trouble(place: ClusterPlace, slurm: SlurmCluster) -> None:
+    done = place.sweep(place.spec(12, dwell_s=0.5), *PILOT, "--engine-option", "max_pilots=5")
+    assert done.returncode == 0, done.stderr
+    assert place.statuses() == {"ok": 12}
+    place.wait_for_no_survivors()
+
+
+def test_pilots_that_never_get_to_a_job_end_the_sweep_with_the_place_of_their_logs(
+    place: ClusterPlace,
+) -> None:
+    place.environment["PYTHONPATH"] += os.pathsep + str(place.folder)
+    (place.folder / "sitecustomize.py").write_text(
+        "import sys\nif 'orchestrator.launch.pilot' in sys.orig_argv: sys.exit(1)\n"
+    )
+    done = place.sweep(place.spec(2), *PILOT)
+    assert done.returncode == 2
+    assert "3 pilots in a row ended without a job; see their logs in" in done.stderr
+    assert place.statuses() == {"pending": 2}
+
+
 def test_failed_jobs_are_tried_again_and_told(place: ClusterPlace) -> None:
     done = place.sweep(place.spec(micro_batch=[act.OK, act.FAILS_ONCE, act.RAISES]), *PILOT)
     assert done.returncode == 1, done.stderr
