@@ -28,6 +28,7 @@ from orchestrator.store.store import Store
 _MOST_FRUITLESS = 3
 """Pilots in a row that ended without having begun an attempt."""
 _LEAVE_WITHIN_S = 20.0
+_LAST_PROBE_S = 60.0
 _UNWANTED_S = 5.0
 """Without a call of ``want`` for so long, the sweep is to end: pilots take nothing more."""
 
@@ -134,8 +135,11 @@ class SlurmPilots:
         except DatabaseError:
             pass
         try:
+            if not kill and not self._stopping and self._probes:
+                # They measure the link once more when nothing is left to claim, and leave.
+                self._wait_for_ends(_LAST_PROBE_S, waiting_ones=False)
             slurm.cancel(list(self._pilots), kill=kill)
-            self._wait_for_ends()
+            self._wait_for_ends(self._setting.grace_s + _LEAVE_WITHIN_S)
         except EngineError:
             pass
         self._pilots.clear()
@@ -143,14 +147,22 @@ class SlurmPilots:
         if store is not None:
             store.close()
 
-    def _wait_for_ends(self) -> None:
+    @property
+    def _probes(self) -> bool:
+        return self._setting.probe_every_s is not None and (self._gpus or bool(self._setting.probe_command))
+
+    def _wait_for_ends(self, within_s: float, *, waiting_ones: bool = True) -> None:
         """They end their attempts in the database: until then the counts are not the last ones."""
-        deadline_s = time.monotonic() + self._setting.grace_s + _LEAVE_WITHIN_S
+        deadline_s = time.monotonic() + within_s
         pause_s = 0.1
         while self._pilots and time.monotonic() < deadline_s:
-            if all(job.state.is_final for job in slurm.mine() if job.job_id in self._pilots):
+            ours = [job.state for job in slurm.mine() if job.job_id in self._pilots]
+            if all(one.is_final or (one is slurm.SlurmState.WAITING and not waiting_ones) for one in ours):
                 return
-            time.sleep(pause_s)
+            # A signal ends the wait for the last probe.
+            fds = [self._wake_fd] if self._wake_fd is not None and not waiting_ones else []
+            if select.select(fds, [], [], pause_s)[0]:
+                return
             pause_s = min(pause_s * 1.5, 1.0)
 
     def _is_mine(self, job: slurm.SlurmJob) -> bool:
