@@ -36,6 +36,13 @@ def running_job(place: ClusterPlace) -> str:
     return str(rows[0]["engine_job"])
 
 
+def slow_job(place: ClusterPlace) -> str:
+    """The same for a job that is slow once: it has noted that this was the one time."""
+    slurm_id = running_job(place)
+    wait_until(lambda: list((place.folder / "orch-runs").glob("*/slow-once")), "the rank is at it")
+    return slurm_id
+
+
 def test_scancel_by_hand_is_cancelled_and_the_others_run_on(place: ClusterPlace, slurm: SlurmCluster) -> None:
     with place.sweeping(place.spec(dwell_s=[LONG_S, 0.01])) as process:
         wait_until(lambda: place.statuses().get("ok"), "the short job is done")
@@ -63,7 +70,7 @@ def test_time_limit_of_slurm_is_a_timeout(place: ClusterPlace, slurm: SlurmClust
 def test_requeue_is_lost_and_tried_again_as_another_attempt(place: ClusterPlace, slurm: SlurmCluster) -> None:
     spec = place.spec(micro_batch=act.SLOW_ONCE)
     with place.sweeping(spec, "--engine-option", "extra=--requeue") as process:
-        slurm.run("scontrol", "requeue", running_job(place))
+        slurm.run("scontrol", "requeue", slow_job(place))
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     first, second = place.query(ATTEMPTS)
@@ -82,7 +89,7 @@ def test_preempted_job_is_lost_and_tried_again(
 ) -> None:
     spec = place.spec(micro_batch=act.SLOW_ONCE)
     with place.sweeping(spec, "--engine-option", f"partition={partition}", *extra) as process:
-        running_job(place)
+        slow_job(place)
         take_all_nodes(slurm)
         _, errors = process.communicate(timeout=90)
     assert process.returncode == 0, errors
@@ -102,7 +109,7 @@ def test_lost_node_is_lost_and_tried_again_while_its_rank_runs_on(
     place: ClusterPlace, slurm: SlurmCluster
 ) -> None:
     with place.sweeping(place.spec(micro_batch=act.SLOW_ONCE)) as process:
-        slurm_id = running_job(place)
+        slurm_id = slow_job(place)
         node = slurm.run("squeue", "-h", "-j", slurm_id, "-o", "%N").strip()
         slurm.stop_node(node)
         try:
