@@ -51,11 +51,14 @@ def test_judge_any_facts_is_ok_exactly_if_all_delivered_whole(seen: AttemptFacts
 
 
 @given(facts, st.integers(0, 3), st.integers(0, 3))
-def test_may_pass_never_retries_what_is_not_failed(seen: AttemptFacts, left: int, infra: int) -> None:
+def test_may_pass_never_retries_what_is_neither_failed_nor_evicted(
+    seen: AttemptFacts, left: int, infra: int
+) -> None:
     verdict = judge(seen)
     if may_pass(verdict, seen.stop, left, infra):
-        assert verdict.status == JobStatus.failed
-        assert left > 0 or infra > 0
+        evicted = (verdict.status, seen.stop) == (JobStatus.lost, Stop.EVICTED)
+        assert verdict.status == JobStatus.failed or evicted
+        assert infra > 0 if evicted else left > 0 or infra > 0
 
 
 def _one(**fields: object) -> AttemptFacts:
