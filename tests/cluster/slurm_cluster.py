@@ -27,7 +27,7 @@ PARTITIONS = {
     "urgent": "PriorityTier=10 PreemptMode=OFF",
 }
 """All have all nodes; jobs of ``urgent`` take the place of the others'."""
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 
 

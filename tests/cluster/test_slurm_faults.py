@@ -47,7 +47,7 @@ def test_scancel_by_hand_is_cancelled_and_the_others_run_on(place: ClusterPlace,
     with place.sweeping(place.spec(dwell_s=[LONG_S, 0.01])) as process:
         wait_until(lambda: place.statuses().get("ok"), "the short job is done")
         slurm.run("scancel", running_job(place))
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert place.statuses() == {"ok": 1, "cancelled": 1}, errors
     (row,) = place.query("select message from attempt where status = 'cancelled'")
     assert row["message"].endswith("was cancelled by hand")
@@ -57,7 +57,7 @@ def test_scancel_by_hand_is_cancelled_and_the_others_run_on(place: ClusterPlace,
 def test_time_limit_of_slurm_is_a_timeout(place: ClusterPlace, slurm: SlurmCluster) -> None:
     with place.sweeping(place.spec(dwell_s=LONG_S), "--engine-option", "time_minutes=10") as process:
         slurm.run("scontrol", "update", f"JobId={running_job(place)}", "EndTime=now")
-        _, errors = process.communicate(timeout=90)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 1, errors
     (row,) = place.query(ATTEMPTS)
     assert (row["status"], row["message"].partition(" reached ")[2]) == (
@@ -71,7 +71,7 @@ def test_requeue_is_lost_and_tried_again_as_another_attempt(place: ClusterPlace,
     spec = place.spec(micro_batch=act.SLOW_ONCE)
     with place.sweeping(spec, "--engine-option", "extra=--requeue") as process:
         slurm.run("scontrol", "requeue", slow_job(place))
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     first, second = place.query(ATTEMPTS)
     assert (first["status"], second["status"]) == ("lost", "ok")
@@ -91,7 +91,7 @@ def test_preempted_job_is_lost_and_tried_again(
     with place.sweeping(spec, "--engine-option", f"partition={partition}", *extra) as process:
         slow_job(place)
         take_all_nodes(slurm)
-        _, errors = process.communicate(timeout=90)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     first, second = place.query(ATTEMPTS)
     assert (first["status"], second["status"]) == ("lost", "ok")
@@ -113,7 +113,7 @@ def test_lost_node_is_lost_and_tried_again_while_its_rank_runs_on(
         node = slurm.run("squeue", "-h", "-j", slurm_id, "-o", "%N").strip()
         slurm.stop_node(node)
         try:
-            _, errors = process.communicate(timeout=90)
+            _, errors = process.communicate(timeout=240)
             assert process.returncode == 0, errors
             first, second = place.query(ATTEMPTS)
             assert (first["status"], second["status"]) == ("lost", "ok")
@@ -155,7 +155,7 @@ def test_restart_of_the_controller_is_said_once_and_nothing_is_lost(
         slurm.start_controller()
         heard += _read_until(process, "Slurm answers again")
         (place.folder / "go").touch()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, heard + errors
     assert (heard + errors).count("Slurm does not answer") == 1
     assert place.statuses() == {"ok": 8}
@@ -189,7 +189,7 @@ def test_c8_killed_orch_leaves_its_slurm_jobs_and_the_next_one_finds_them(
         store.attempt_update(1, engine_job=None)
     with place.sweeping(spec) as process:
         (place.folder / "go").touch()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     assert place.statuses() == {"ok": 3}
     assert place.query("select count(*) as n from attempt") == [{"n": 3}]
@@ -271,7 +271,7 @@ def test_no_more_jobs_are_queued_than_allowed(place: ClusterPlace) -> None:
         )
         assert place.statuses() == {"running": 2, "pending": 4}
         (place.folder / "go").touch()
-        _, errors = one.communicate(timeout=60)
+        _, errors = one.communicate(timeout=240)
     assert one.returncode == 0, errors
     assert place.statuses() == {"ok": 6}
 

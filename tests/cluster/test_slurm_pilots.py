@@ -67,7 +67,7 @@ def test_b5_interrupt_cancels_what_pilots_run(place: ClusterPlace, slurm: SlurmC
     with place.sweeping(place.spec(4, dwell_s=1000), *PILOT) as process:
         wait_until(lambda: len(place.query(RUNNING)) == 2, "two jobs run")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 130, errors
     assert place.statuses() == {"cancelled": 2, "pending": 2}
     place.wait_for_no_survivors()
@@ -79,7 +79,7 @@ def test_killed_pilot_its_jobs_are_lost_and_tried_again(place: ClusterPlace, slu
         os.kill(int(owner.split(":")[1]), signal.SIGKILL)
         wait_until(lambda: place.query("select 1 from attempt where status = 'lost'"), "it is lost")
         (place.folder / "go").touch()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     assert place.statuses() == {"ok": 2}
     place.wait_for_no_survivors()
@@ -99,7 +99,7 @@ def test_pilot_that_slurm_ends_its_jobs_are_lost_and_tried_again(
         lost = "select 1 from attempt where status = 'lost'"
         wait_until(lambda: len(place.query(lost)) == 2, "both are lost")
         (place.folder / "go").touch()
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     assert place.statuses() == {"ok": 2}
     messages = place.query("select distinct message from attempt where status = 'lost'")

@@ -108,7 +108,7 @@ class EngineContract:
                 "a job runs",
             )
             assert place.orch("cancel", "s").returncode == 0
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=240)
         assert process.returncode == 1, errors
         assert "Continue with: orch sweep" in errors
         assert set(place.statuses()) <= {"cancelled", "pending"}
@@ -119,7 +119,7 @@ class EngineContract:
         with place.sweeping(place.spec(3, dwell_s=[1000])) as process:
             wait_until(lambda: place.statuses().get("running"), "a job runs")
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=240)
         assert process.returncode == 130, errors
         assert "cancelled, nothing lost. Continue with: orch sweep" in errors
         assert place.statuses().keys() <= {"cancelled", "pending"}

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKER = "tests.engines.acting_worker:main"
 
 
-def wait_until(condition: Callable[[], Any], what: str, within_s: float = 60.0) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, within_s: float = 120.0) -> Any:
     """The condition's first true value; fails the test if there is none in time."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
