@@ -267,7 +267,9 @@ class SlurmEngine:
             nodes = range(one.followed.nodes)
             if all(report_path(one.followed.paths, node).exists() for node in nodes):
                 reports = read_reports(one.followed.paths, one.followed.nodes)
-                if len(reports) == one.followed.nodes and not any(report.was_stopped for report in reports):
+                if any(report.was_stopped for report in reports):
+                    self._queue.speed_up()  # by whom, Slurm knows
+                elif len(reports) == one.followed.nodes:
                     self._end(one, Word())
         # However slow the file system is: nine tenths of the time for everything else.
         self._files.looked(changed=bool(said), at_least_s=9 * (time.monotonic() - since_s))
@@ -331,8 +333,10 @@ class SlurmEngine:
                 return True
         before, one.seen, one.misses = one.seen, job, 0
         if job.state is slurm.SlurmState.WAITING:
-            if (before is not None and before.state is slurm.SlurmState.RUNNING) or _is_requeued(job):
+            has_run = one.told_started or (before is not None and before.state is slurm.SlurmState.RUNNING)
+            if has_run or _is_requeued(job):
                 # It would run into the old attempt's records: orch begins another attempt instead.
+                # Slurm itself would let it wait two minutes before it ran again.
                 slurm.cancel([job.job_id])
                 self._end(one, Word(JobStatus.lost, f"Slurm has requeued job {job.job_id}", retry=True))
         elif job.state.is_final:

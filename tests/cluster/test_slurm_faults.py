@@ -67,18 +67,25 @@ def test_time_limit_of_slurm_is_a_timeout(place: ClusterPlace, slurm: SlurmClust
     place.wait_for_no_survivors()
 
 
-REQUEUE_RACE = pytest.mark.xfail(
-    strict=False,
-    reason="open fault: a requeued attempt was judged by its node's report ('told to stop'), not as"
-    " 'requeued', and the sweep took two minutes; the cause is not proven",
-)
-
-
-@REQUEUE_RACE
-def test_requeue_is_lost_and_tried_again_as_another_attempt(place: ClusterPlace, slurm: SlurmCluster) -> None:
+@pytest.mark.parametrize("seen_running", [True, False])
+def test_requeue_is_lost_and_tried_again_as_another_attempt(
+    place: ClusterPlace, slurm: SlurmCluster, seen_running: bool
+) -> None:
+    blind = place.folder / "blind"
+    if not seen_running:
+        # Every look at the queue comes before the job runs or after it waits again.
+        blind.touch()
+        _wrap(place, "squeue", f"[ -e {blind} ] && {{ echo Socket timed out >&2; exit 1; }}",
+              f'exec {_which("squeue", slurm)} "$@"')  # fmt: skip
     spec = place.spec(micro_batch=act.SLOW_ONCE)
     with place.sweeping(spec, "--engine-option", "extra=--requeue") as process:
-        slurm.run("scontrol", "requeue", slow_job(place))
+        slurm_id = slow_job(place)
+        slurm.run("scontrol", "requeue", slurm_id)
+        wait_until(
+            lambda: slurm.run("squeue", "-h", "-j", slurm_id, "-o", "%T").strip() in ("PENDING", "CANCELLED"),
+            "the job waits again",
+        )
+        blind.unlink(missing_ok=True)
         _, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     first, second = place.query(ATTEMPTS)
@@ -222,26 +229,31 @@ def test_killed_orch_jobs_that_ended_meanwhile_are_taken_in(place: ClusterPlace,
 
 
 def test_lost_answer_of_sbatch_does_not_start_the_job_twice(place: ClusterPlace, slurm: SlurmCluster) -> None:
-    fake = place.folder / "bin"
-    fake.mkdir()
     marker = place.folder / "lost"
-    lines = (
-        "#!/bin/sh",
+    _wrap(
+        place,
+        "sbatch",
         f'id=$({_which("sbatch", slurm)} "$@") || exit 1',
         f'[ -e {marker} ] && {{ echo "$id"; exit 0; }}',
         f"touch {marker}",
         'echo "sbatch: error: Batch job submission failed: Socket timed out" >&2',
         "exit 1",
     )
-    (fake / "sbatch").write_text("\n".join(lines) + "\n")
-    (fake / "sbatch").chmod(0o755)
-    place.environment["PATH"] = f"{fake}:{place.environment['PATH']}"
     done = place.sweep(place.spec(2))
     assert done.returncode == 0, done.stderr
     names = slurm.run("squeue", "-h", "--states=all", "-o", "%j").split()
     uids = [row["uid"] for row in place.query("select uid from attempt")]
     assert sorted(name for name in names if name in uids) == sorted(uids)
     assert len(uids) == 2
+
+
+def _wrap(place: ClusterPlace, program: str, *lines: str) -> None:
+    """Puts a shell script in the place of one of Slurm's commands, for orch alone."""
+    script = place.folder / "bin" / program
+    script.parent.mkdir()
+    script.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
+    script.chmod(0o755)
+    place.environment["PATH"] = f"{script.parent}:{place.environment['PATH']}"
 
 
 def _which(program: str, slurm: SlurmCluster) -> str:
