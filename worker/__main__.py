@@ -50,6 +50,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def stand_alone(environ: os._Environ[str], local_rank: int) -> None:
     """What a launcher would have set, for a single rank started by hand."""
+    # Set by the deepspeed command; DeepSpeed's CPU op then leaves 69 MB a rank in /dev/shm.
+    environ.pop("LOCAL_SIZE", None)
     if "RANK" in environ and "WORLD_SIZE" in environ:
         if local_rank >= 0:
             environ.setdefault("LOCAL_RANK", str(local_rank))

@@ -82,6 +82,7 @@ def test_example_alone_prints_its_lines_and_appends_its_row(command: tuple[str, 
 def test_example_under_the_deepspeed_command_runs_two_ranks(tmp_path: Path) -> None:
     launcher = Path(sys.executable).with_name("deepspeed")
     arguments = "--num_gpus 2 --module worker --nlayers 1 --hidden_dim 32 --iteration 2 --warmup 1"
+    shared_before = set(os.listdir("/dev/shm"))
     # The launcher starts `python`: the one of this environment.
     env = {**environment(), "PATH": f"{launcher.parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
@@ -91,3 +92,5 @@ def test_example_under_the_deepspeed_command_runs_two_ranks(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Summary: ") == 1
     assert len((tmp_path / "offload_states.log").read_text().splitlines()) == 1
+    left = set(os.listdir("/dev/shm")) - shared_before
+    assert not [name for name in left if name.startswith("deepspeed_") and "_29500_" in name]
