@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from orchestrator.launch.holders import holders_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,44 +64,6 @@ def clear_stale_locks(environ: Mapping[str, str]) -> list[JitLock]:
     for lock in stale:
         lock.path.unlink(missing_ok=True)
     return stale
-
-
-def holders_of(paths: Iterable[Path], proc: Path = Path("/proc")) -> dict[Path, int]:
-    """Which of ``paths`` some process has open or mapped, and one such process."""
-    wanted = {}
-    for path in paths:
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            continue
-        wanted[(status.st_dev, status.st_ino)] = path
-    found: dict[Path, int] = {}
-    for process in proc.iterdir():
-        if process.name.isdigit():
-            for identity in _open_files(process):
-                if identity in wanted:
-                    found.setdefault(wanted[identity], int(process.name))
-    return found
-
-
-def _open_files(process: Path) -> set[tuple[int, int]]:
-    """Device and inode of what the process has open or mapped, as far as this user may see."""
-    found = set()
-    try:
-        for entry in (process / "fd").iterdir():
-            try:
-                status = entry.stat()
-            except OSError:
-                continue
-            found.add((status.st_dev, status.st_ino))
-        for line in (process / "maps").read_text(errors="replace").splitlines():
-            _, _, _, device, inode, *_ = line.split(maxsplit=5)
-            if inode != "0":
-                major, minor = device.split(":")
-                found.add((os.makedev(int(major, 16), int(minor, 16)), int(inode)))
-    except OSError:
-        pass
-    return found
 
 
 def _look(path: Path, holder_pid: int | None) -> JitLock | None:

@@ -12,11 +12,9 @@ import psutil
 
 from orchestrator.doctor.devices import Driver
 from orchestrator.doctor.finding import Finding, Settings, ok, size, warn
-from orchestrator.doctor.jitlocks import holders_of
 from orchestrator.launch.devices import ram_bytes
-
-_LEFTOVERS = ("deepspeed_*", "sem.deepspeed_*", "nccl-*", "torch_*")
-"""Names of DeepSpeed, NCCL and torch in /dev/shm."""
+from orchestrator.launch.holders import holders_of
+from orchestrator.launch.sharedmemory import LIBRARY_NAMES
 
 _SMALL_SHM_BYTES = 1_000_000_000
 """NCCL takes some tens of megabytes a rank; a container's default of 64 MB is too little."""
@@ -69,7 +67,7 @@ def find_leftovers(settings: Settings) -> list[Path]:
     """Shared-memory files of DeepSpeed, NCCL or torch that no process has open or mapped."""
     own = os.geteuid()
     paths = []
-    for pattern in _LEFTOVERS:
+    for pattern in LIBRARY_NAMES:
         for path in sorted(settings.shared_memory.glob(pattern)):
             # Another user's processes cannot be looked into, so their files are not judged.
             if path.is_file() and own in (0, path.stat().st_uid):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import signal
 import socket
 import time
 import uuid
@@ -23,17 +24,21 @@ from orchestrator.engines.base import (
 from orchestrator.engines.host import local_capacity, make_slots
 from orchestrator.engines.slots import Slot, SlotPool
 from orchestrator.errors import EngineError
-from orchestrator.launch import devices, events
+from orchestrator.launch import cleanup, devices, events
 from orchestrator.launch.client import SupervisorClient
 from orchestrator.launch.hoststate import state_dir
 from orchestrator.launch.order import LaunchOrder, RankPlacement
 from orchestrator.launch.paths import attempt_run_dir, runs_root
+from orchestrator.launch.processes import signal_process
+from orchestrator.store.owner import process_is_alive
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 
 _INFRASTRUCTURE_RETRIES = 3
 """Of faults that are not the job's: a port taken, a killed fork server."""
 _MOST_DEATHS = 3
 """Of supervisors in a row that died before they said anything."""
+_MOST_KILLS = 20
+"""The same where SIGKILL ended them all: whoever does that may stop, a fault at its start stays."""
 _LEAVING_S = 20.0
 """Beyond the grace: how long a supervisor may take to leave after its orch has died."""
 
@@ -66,7 +71,7 @@ class LocalEngine:
         self._held: dict[str, tuple[Slot, ...]] = {}
         self._host_bytes: dict[str, int] = {}
         self._running: set[str] = set()
-        self._deaths = 0
+        self._deaths = self._kills = 0
 
     @property
     def waits_for_others(self) -> bool:
@@ -82,7 +87,11 @@ class LocalEngine:
         return refusal(need_of(job), self._capacity)
 
     def open(self, sweep_uid: str, wake_fd: int) -> None:
-        """Start the supervisor and, with it, the fork servers that the sweep will need."""
+        """Start the supervisor and, with it, the fork servers that the sweep will need.
+
+        Whatever a dead supervisor has left on this host is ended first: its own orch may never come back.
+        """
+        cleanup.end_survivors()
         self._sweep_uid, self._wake_fd = sweep_uid, wake_fd
         self._pool = SlotPool(self._slots, state_dir())
         self._client = self._start_supervisor()
@@ -140,7 +149,7 @@ class LocalEngine:
             return []
         said: list[EngineEvent] = []
         for event in client.events():
-            self._deaths = 0
+            self._deaths = self._kills = 0
             said.extend(self._translate(event))
         if not said and not client.alive:
             said.extend(self._replace_supervisor())
@@ -157,16 +166,16 @@ class LocalEngine:
     def adopt(self, attempts: Sequence[AttemptRow]) -> Sequence[AttemptRow]:
         """None can be taken up: their supervisors stop them now that their orch is gone.
 
-        Waits for those supervisors, then ends what they have left.
+        Waits for those supervisors, then ends what they have left; one that hangs is killed.
         """
-        from orchestrator.launch import cleanup
-        from orchestrator.store.owner import process_is_alive
-
         deadline_s = time.monotonic() + self._setting.grace_s + _LEAVING_S
         here = [attempt for attempt in attempts if (attempt.owner or "").startswith(f"{self._host}:")]
         owners = {attempt.owner or "" for attempt in here}
         while any(map(process_is_alive, owners)) and time.monotonic() < deadline_s:
             time.sleep(0.05)
+        for owner in filter(process_is_alive, owners):
+            # Stopped, or stuck in the kernel: it would keep its slots for ever.
+            signal_process(int(owner.split(":")[1]), signal.SIGKILL)
         run_dirs = [Path(attempt.run_dir) for attempt in here]
         cleanup.sweep(runs_root(self._setting.db_url), run_dirs)
         return attempts
@@ -211,17 +220,17 @@ class LocalEngine:
         assert self._client is not None
         self._client.close(timeout_s=0.0)
         self._deaths += 1
-        if self._deaths > _MOST_DEATHS:
+        self._kills += self._client.was_killed
+        if self._deaths - self._kills > _MOST_DEATHS or self._kills > _MOST_KILLS:
             log = runs_root(self._setting.db_url) / "supervisor.log"
-            raise EngineError("the supervisor of this host dies as soon as it is started", str(log))
+            end = "is killed" if self._client.was_killed else "dies"
+            raise EngineError(f"the supervisor of this host {end} as soon as it is started", str(log))
         lost: list[EngineEvent] = [Notice("the supervisor of this host died; a new one is started")]
         for attempt_uid in sorted(self._running):
             lost.append(Lost(attempt_uid, "its supervisor died"))
             self.release(attempt_uid)
         self._running.clear()
-        from orchestrator.launch import cleanup
-
-        cleanup.sweep(runs_root(self._setting.db_url), [])
+        cleanup.sweep(runs_root(self._setting.db_url))
         self._client = self._start_supervisor()
         return lost
 

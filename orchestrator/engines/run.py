@@ -6,6 +6,7 @@ What is left of an earlier run is settled first (``earlier.py``), then ``schedul
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from orchestrator.engines.base import Engine, SweepOptions
@@ -49,6 +50,8 @@ def run_sweep(
             schedule = _run(store, plan, sweep, engine, options, view, stop, change)
         except BaseException:
             engine.close(kill=True)
+            with contextlib.suppress(DatabaseError):  # away: the next orch does it
+                store.reap(sweep.sweep_id)
             raise
         engine.close(kill=stop.count > 1)
         # What was killed before it could be recorded: taken in, or lost.

@@ -32,6 +32,7 @@ from orchestrator.launch.paths import AttemptPaths
 from orchestrator.launch.processes import belongs_to, descendants, signal_group, signal_process
 from orchestrator.launch.sections import Sections
 from orchestrator.launch.servers import ForkServer, ForkServers
+from orchestrator.launch.sharedmemory import used_by
 from orchestrator.launch.verdict import AttemptFacts, RankFacts, Stop, judge, may_pass
 from orchestrator.store.owner import this_owner
 from orchestrator.store.status import Verdict
@@ -95,6 +96,8 @@ class Attempt:
         self.mode: Launcher = order.launcher
         self.launch_note: str | None = None
         self.leftovers: list[str] = []
+        self.shared_memory: set[Path] = set()
+        """What its ranks had mapped when they were ended."""
         self._host = host
         self._loop = host.loop
         self._stop: Stop | None = None
@@ -115,6 +118,7 @@ class Attempt:
         self._killed = False
         self._knows_of_no_stop = False
         self._stray_deadline: float | None = None
+        self._stray_pids: set[int] = set()
         self._sampler_pid: int | None = None
         self._sampler_output: Output | None = None
         self.measured = RankGroup(host.loop, host.children, order, order.ranks, self.paths, "measured", self)
@@ -370,6 +374,9 @@ class Attempt:
             self._ended_at_iso = utc_now()
             for group in self.neighbours:
                 _touch(group)
+            leaders = [pid for group in self.groups for pid in group.leaders()]
+            if leaders:
+                self.shared_memory = used_by(descendants(leaders))
             if any(group.alive for group in self.groups) and grace_s > 0:
                 for group in self.groups:
                     if group is self.measured or not self.measured.delivered:
@@ -410,6 +417,7 @@ class Attempt:
             self.leftovers.append(f"processes that KILL does not end: {names}")
             self._over()
             return
+        self._stray_pids.update(strays)
         for pid in strays:
             signal_process(pid, signal.SIGKILL)
         self._host.children.on_stray_reaped(self._step_ending)
@@ -483,14 +491,14 @@ class Attempt:
             last_line=state.output.last_line() if failed and state.output is not None else "",
         )
 
-    def all_pids(self) -> list[int]:
-        """Every rank's process that there has been."""
+    def all_pids(self) -> set[int]:
+        """Every process of it that has been seen: the ranks, and what they left."""
         states = [state for group in self.groups for state in group.states.values()]
-        return [state.pid for state in states if state.pid is not None]
+        return self._stray_pids | {state.pid for state in states if state.pid is not None}
 
-    def ports(self) -> list[int]:
+    def ports(self) -> set[int]:
         """The ports that were leased for it."""
-        return [group.port for group in self.groups if group.port and group.launched_at is not None]
+        return {group.port for group in self.groups if group.port and group.launched_at is not None}
 
     def verdict(self) -> tuple[Verdict, bool]:
         """The verdict, and whether the job is worth another attempt."""

@@ -8,7 +8,8 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.launch.loop import Loop
-from orchestrator.launch.processes import children_of_self
+from orchestrator.launch.processes import SUPERVISOR_VARIABLE, children_of_self
+from orchestrator.store.owner import this_owner
 
 OnExit = Callable[[int | None], None]
 """Gets ``os.waitstatus_to_exitcode`` of the end (negative: a signal), or None if nobody saw it."""
@@ -22,6 +23,7 @@ class Children:
         self._popen: dict[int, subprocess.Popen[bytes]] = {}
         self._on_stray: list[Callable[[], None]] = []
         self._loop = loop
+        self._mark = {SUPERVISOR_VARIABLE: this_owner()}
         signal.signal(signal.SIGCHLD, lambda _number, _frame: loop.post(self.reap))
 
     def spawn(
@@ -34,10 +36,14 @@ class Children:
         on_exit: OnExit,
         pass_descriptors: Sequence[int] = (),
     ) -> int:
-        """Start a command in a session of its own; its output goes to a descriptor. OSError as usual."""
+        """Start a command in a session of its own; its output goes to a descriptor. OSError as usual.
+
+        It and all below it can be told by ``ORCH_SUPERVISOR``: a process that a forked rank has forked
+        shows the environment of the fork server, wherever it goes.
+        """
         process = subprocess.Popen(
             command,
-            env=environment,
+            env={**environment, **self._mark},
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -94,6 +94,11 @@ class SupervisorClient:
         """Whether the supervisor still runs."""
         return self._process.poll() is None
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether SIGKILL ended it: somebody else's doing, not a fault of its own."""
+        return self._process.poll() == -signal.SIGKILL
+
     def fileno(self) -> int:
         """Readable when ``events`` has something, or when the supervisor has gone."""
         return self._output.fileno()

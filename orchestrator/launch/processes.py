@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from orchestrator.store.owner import process_is_alive
 
+SUPERVISOR_VARIABLE = "ORCH_SUPERVISOR"
+"""In the environment of whatever a supervisor starts: who that is, as in ``attempt.owner``."""
+
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -30,6 +33,7 @@ class ProcessStat:
     parent: int
     group: int
     session: int
+    has_terminal: bool
     start: int
 
 
@@ -43,8 +47,38 @@ def stat_of(pid: int) -> ProcessStat | None:
     # The name may hold spaces and brackets: fields begin after the last one.
     fields = text[text.rindex(b")") + 2 :].split()
     return ProcessStat(
-        pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19])
+        pid,
+        fields[0].decode(),
+        int(fields[1]),
+        int(fields[2]),
+        int(fields[3]),
+        fields[4] != b"0",
+        int(fields[19]),
     )
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process and it is more than a zombie."""
+    stat = stat_of(pid)
+    return stat is not None and stat.state not in ("Z", "X")
+
+
+def ancestors_of_self() -> set[int]:
+    """This process and all above it."""
+    found = set()
+    pid = os.getpid()
+    while pid > 0 and (stat := stat_of(pid)) is not None:
+        found.add(pid)
+        pid = stat.parent
+    return found
+
+
+def is_visible_alike(pid: int) -> bool:
+    """Whether the process sees the same pids as this one: not one of another container."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return False
 
 
 def all_pids() -> Iterator[int]:

@@ -20,6 +20,11 @@ class ErrorRecord:
     message: str
 
 
+def _text(record: dict[str, object], name: str) -> str | None:
+    value = record.get(name)
+    return value if isinstance(value, str) else None
+
+
 class SpoolTail:
     """What one rank has recorded so far."""
 
@@ -44,12 +49,16 @@ class SpoolTail:
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return False
+            return self._lose()
         try:
+            if os.fstat(descriptor).st_size < self._offset:
+                return self._lose()
             data = self._partial
             while block := os.pread(descriptor, 1 << 18, self._offset):
                 self._offset += len(block)
                 data += block
+        except OSError:
+            return self._lose()
         finally:
             os.close(descriptor)
         if b"\n" not in data:
@@ -60,6 +69,12 @@ class SpoolTail:
             self._take(line)
         return True
 
+    def _lose(self) -> bool:
+        """What was read is gone from the disk, so nobody can take it in: as if it had never been said."""
+        was_final, self.final = self.final, False
+        self._offset, self._partial, self.iterations = 0, b"", 0
+        return was_final
+
     def _take(self, line: bytes) -> None:
         # Samples are the bulk of a spool and say nothing here: do not parse them.
         if line.startswith((b'{"kind": "sample"', b'{"kind":"sample"')):
@@ -67,18 +82,18 @@ class SpoolTail:
         try:
             record = json.loads(line)
             kind = record["kind"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return
         match kind:
             case "start":
                 self.started = True
-                self.device_uuid = record.get("device_uuid")
+                self.device_uuid = _text(record, "device_uuid")
             case "timed_from":
-                self.timed_from_at = self.timed_from_at or record.get("at")
+                self.timed_from_at = self.timed_from_at or _text(record, "at")
                 # More timed operations follow: the last timed_to counts.
                 self.timed_to_at = None
             case "timed_to":
-                self.timed_to_at = record.get("at")
+                self.timed_to_at = _text(record, "at")
                 loop_s = record.get("loop_s")
                 self.loop_s = loop_s if isinstance(loop_s, (int, float)) else None
             case "iteration":
@@ -90,7 +105,7 @@ class SpoolTail:
             case "error":
                 self.error = ErrorRecord(
                     str(record.get("status", "failed")),
-                    record.get("failure_kind"),
+                    _text(record, "failure_kind"),
                     str(record.get("message", "")),
                 )
             case "final":

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.launch import cleanup
 from orchestrator.launch.attempt import Attempt
 from orchestrator.launch.children import Children
 from orchestrator.launch.events import Ended, Notice, SupervisorEvent, event_to_line
@@ -30,6 +29,7 @@ from orchestrator.launch.processes import become_subreaper, signal_process
 from orchestrator.launch.report import report_of, report_to_json
 from orchestrator.launch.sections import Sections
 from orchestrator.launch.servers import ForkServers
+from orchestrator.launch.sharedmemory import remove_shared_memory
 from orchestrator.launch.verdict import Stop
 from orchestrator.store.status import Verdict
 
@@ -171,7 +171,7 @@ class Supervisor:
         for number in self._watches.pop(attempt.uid, []):
             if self._folders is not None:
                 self._folders.remove(number)
-        cleanup.remove_shared_memory(attempt.all_pids(), attempt.ports())
+        remove_shared_memory(attempt.all_pids(), attempt.ports(), attempt.shared_memory)
         for text in attempt.leftovers:
             self.emit(Notice(f"attempt {attempt.uid[:8]}: {text}"))
         if not attempt.order.finish or self._finisher is None:

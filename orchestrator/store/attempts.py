@@ -41,12 +41,12 @@ _KEPT = (
     " exit_status signal overlapped overlap_note owner"
 ).split()
 _READ = "status failure_kind hosts device_uuids heartbeat".split()
-_RANKS = func.coalesce(job.c.num_gpus, 1) * func.coalesce(job.c.num_nodes, 1)
+RANKS = func.coalesce(job.c.num_gpus, 1) * func.coalesce(job.c.num_nodes, 1)
 _SELECTS: dict[str, Select[tuple[Any, ...]]] = {
     name: select(
         *(attempt.c[column] for column in (*_KEPT, *_READ)),
         job.c.sweep_id,
-        _RANKS.label("ranks"),
+        RANKS.label("ranks"),
         (clock - attempt.c.heartbeat).label("age_s"),
     ).join(job, job.c.job_id == attempt.c.job_id)
     for name, clock in _CLOCKS.items()

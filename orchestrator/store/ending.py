@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from orchestrator.store.attempts import SET_JOB, set_columns_of
+from orchestrator.store.attempts import RANKS, SET_JOB, set_columns_of
 from orchestrator.store.clock import utc_now
 from orchestrator.store.coerce import column_value
 from orchestrator.store.ids import NewEvent, add_events
 from orchestrator.store.results import refresh_results
 from orchestrator.store.rows import AttemptEnd
 from orchestrator.store.status import FailureKind, JobStatus
-from orchestrator.store.tables import attempt, job
+from orchestrator.store.tables import attempt, attempt_rank, job
 from orchestrator.store.transitions import check_attempt, check_job
 
 _STATES = (
@@ -25,6 +26,11 @@ _STATES = (
         attempt.c.status,
         job.c.sweep_id,
         job.c.status.label("job_status"),
+        RANKS.label("ranks"),
+        select(func.count(attempt_rank.c.final_at))
+        .where(attempt_rank.c.attempt_id == attempt.c.attempt_id)
+        .scalar_subquery()
+        .label("delivered"),
     )
     .join(job, job.c.job_id == attempt.c.job_id)
     .where(attempt.c.attempt_id.in_(bindparam("ids", expanding=True)))
@@ -42,8 +48,14 @@ def end(connection: Connection, ending: AttemptEnd) -> bool:
     return end_all(connection, [ending])[0]
 
 
-def end_all(connection: Connection, endings: Sequence[AttemptEnd]) -> list[bool]:
-    """The same for several, by as many statements as for one."""
+def end_all(
+    connection: Connection, endings: Sequence[AttemptEnd], spooled: Collection[int] = ()
+) -> list[bool]:
+    """The same for several, by as many statements as for one.
+
+    The spools of the attempts in ``spooled`` have been taken in: one of them that is to be ok although a
+    final record is missing has lost its spool meanwhile, and is no_result.
+    """
     ids = [ending.attempt_id for ending in endings]
     states = {row.attempt_id: row for row in connection.execute(_STATES, {"ids": ids})}
     done: list[bool] = []
@@ -53,6 +65,8 @@ def end_all(connection: Connection, endings: Sequence[AttemptEnd]) -> list[bool]
         if state is None:
             done.append(False)
             continue
+        if ending.attempt_id in spooled and state.delivered < state.ranks:
+            ending = _without_records(ending)
         old, as_attempt = JobStatus(state.status), _as_attempt(ending.status)
         if old is JobStatus.running and ending.attempt_id not in changes.columns:
             changes.finish(state, ending)
@@ -61,6 +75,13 @@ def end_all(connection: Connection, endings: Sequence[AttemptEnd]) -> list[bool]
         done.append(old in (JobStatus.running, as_attempt))
     changes.write(connection)
     return done
+
+
+def _without_records(ending: AttemptEnd) -> AttemptEnd:
+    if ending.status is not JobStatus.ok:
+        return ending
+    message = "a rank's final record is not in its spool any more"
+    return replace(ending, status=JobStatus.failed, failure_kind=FailureKind.no_result, message=message)
 
 
 def adopt_as_ok(connection: Connection, attempt_id: int, message: str) -> bool:

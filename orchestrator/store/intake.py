@@ -139,8 +139,7 @@ class Reader:
         if kind in ("iteration", "sample"):
             self._take_row(batch, kind, record, rank)
             return
-        given = record.get("rank", rank)
-        rank = given if isinstance(given, int) and not isinstance(given, bool) and given >= 0 else rank
+        rank = _rank(record.get("rank"), rank)
         if kind == "link_probe":
             batch.probes.append(_probe(record))
         elif kind == "attempt":
@@ -203,6 +202,13 @@ class Reader:
         return IntakeCount(
             self.lines, self.iterations, self.samples, self.bad_lines, frozenset(self.ranks_done)
         )
+
+
+def _rank(given: object, of_file: int | None) -> int | None:
+    """The record's own rank if it is one, else that of its file."""
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**31:
+        return given
+    return of_file
 
 
 def _probe(record: Row) -> ProbeRow:

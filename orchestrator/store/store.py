@@ -271,7 +271,8 @@ class Store:
 
         def finish(connection: Connection) -> list[bool]:
             store_spools(connection, spools)
-            return end_all(connection, [ending for ending, _ in work])
+            spooled = {ending.attempt_id for ending, folder in work if folder is not None}
+            return end_all(connection, [ending for ending, _ in work], spooled)
 
         return self.session.write(finish)
 

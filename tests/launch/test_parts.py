@@ -90,6 +90,40 @@ def test_spool_tail_takes_complete_lines_only(tmp_path_factory: pytest.TempPathF
     assert (tail.final, tail.iterations, tail.loop_s) == (True, 1, 1.0)
 
 
+@pytest.mark.parametrize("loss", ["removed", "emptied", "cut"])
+def test_spool_tail_whose_file_goes_takes_its_final_record_back(tmp_path: Path, loss: str) -> None:
+    path = tmp_path / "rank0.jsonl"
+    data = b'{"kind": "start"}\n{"kind": "iteration"}\n{"kind": "final"}\n'
+    path.write_bytes(data)
+    tail = SpoolTail(path, 0)
+    assert tail.read()
+    assert tail.final
+    match loss:
+        case "removed":
+            path.unlink()
+        case "emptied":
+            path.write_bytes(b"")
+        case _:
+            path.write_bytes(data[:-5])
+    assert tail.read(), "that is news"
+    tail.read()
+    assert not tail.final
+
+
+@given(
+    st.lists(st.binary(max_size=60) | st.sampled_from([b"[" * 100_000, b"1", b"null", b'"a"']), max_size=6)
+)
+def test_no_garbage_in_a_spool_stops_its_follower(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes]
+) -> None:
+    path = tmp_path_factory.mktemp("spool") / "rank0.jsonl"
+    odd = b'{"kind": "timed_from", "at": 5}\n{"kind": "timed_to", "at": [], "loop_s": {}}\n{"kind": []}\n'
+    path.write_bytes(b"\n".join([*lines, odd, b'{"kind": "final"}\n']))
+    tail = SpoolTail(path, 0)
+    assert tail.read()
+    assert (tail.final, tail.timed_from_at, tail.timed_to_at, tail.loop_s) == (True, None, None, None)
+
+
 @pytest.mark.parametrize(
     ("url", "where"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -143,6 +144,33 @@ def hides_and_waits(job_path: str, rank: int) -> NoReturn:
     """The same, and the rank waits."""
     Spool(job_path, rank).begin()
     _hide(inside=True)
+    _wait()
+
+
+def fills_shared_memory(job_path: str, rank: int) -> NoReturn:
+    """Leave what torch, DeepSpeed and NCCL name, its child's too, and a data set of the user; then wait."""
+    spool = Spool(job_path, rank)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _wait()
+    names = [
+        f"torch_{os.getpid()}_{spool.job['port']}_0",
+        f"torch_{child}_{spool.job['port']}_0",
+        f"deepspeed_allreduce_buffer_0_127.0.0.1_{spool.job['port']}_{rank}",
+        f"nccl-{spool.job['attempt_uid'][:6]}",
+        f"dataset-{spool.job['attempt_uid'][:6]}",
+    ]
+    for name in names:
+        with open(f"/dev/shm/{name}", "wb") as stream:
+            stream.write(bytes(4096))
+    held = []
+    for name in names[-2:]:
+        with open(f"/dev/shm/{name}", "r+b") as stream:
+            held.append(mmap.mmap(stream.fileno(), 0))
+    with open("names.json", "w") as listing:
+        json.dump(names, listing)
+    spool.begin()
     _wait()
 
 

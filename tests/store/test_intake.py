@@ -12,8 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.store import AttemptRow, Store
+from orchestrator.store import AttemptRow, JobStatus, Store
+from orchestrator.store.rows import AttemptEnd
 from orchestrator.store.spoolfile import read_lines
+from orchestrator.store.status import FailureKind
 from tests.store.plans import begin_one, iteration_record, rank_records, write_spool
 
 
@@ -85,6 +87,34 @@ def test_useless_lines_become_one_event_a_file_and_nothing_else_is_lost(
     notes = [event for event in store.events(attempt.job_id) if event.kind == "note"]
     assert len(notes) == 1
     assert "rank0.jsonl: line 2" in str(notes[0].message)
+
+
+@pytest.mark.parametrize("rank", [2**31, 2**63, -1, True, "0"])
+def test_rank_that_is_none_gives_way_to_the_files_own(
+    store: Store, begun: tuple[AttemptRow, Path], rank: object
+) -> None:
+    attempt, spool = begun
+    write_spool(spool / "rank0.jsonl", [{"kind": "final", "rank": rank, "iterations": 0, "at": None}])
+    assert store.intake(attempt.attempt_id, spool).ranks_done == frozenset({0})
+
+
+@pytest.mark.parametrize("spoil", ["removed", "emptied", "unreadable"])
+def test_spool_that_went_before_it_was_taken_in_is_no_result_not_ok(
+    store: Store, begun: tuple[AttemptRow, Path], spoil: str
+) -> None:
+    attempt, spool = begun
+    path = write_spool(spool / "rank0.jsonl", rank_records(attempt.uid, 0, 3))
+    if spoil == "emptied":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+    if spoil == "unreadable":  # also for root
+        path.symlink_to(path)
+    assert store.finish_attempts([(AttemptEnd(attempt.attempt_id, JobStatus.ok), spool)]) == [True]
+    after = store.attempt(attempt.attempt_id)
+    assert after is not None
+    assert (after.status, after.failure_kind) == (JobStatus.failed, FailureKind.no_result)
+    assert "final record" in (after.message or "")
 
 
 def test_file_of_another_attempt_is_left_out(store: Store, begun: tuple[AttemptRow, Path]) -> None:
