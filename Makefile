@@ -50,7 +50,7 @@ venv: $(VENV)/.test
 docs: $(VENV)/.test
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/database.py
-	$(BIN)/python docs/h200.py
+	$(BIN)/python docs/findings.py
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV_OPTIONS) $(VENV)

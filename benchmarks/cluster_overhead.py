@@ -3,10 +3,11 @@
     python -m benchmarks.cluster_overhead [--jobs 40] [--rounds 3] [--queued 1000] [--only slurm]
 
 Starts a Slurm (needs root), a PostgreSQL server and a Ray on this host. Each line: seconds a job through
-orch, seconds of the engine's own trivial job, and the ratio. Slurm's own job is ``sbatch`` of a script that
-calls ``srun true``, Ray's a task in a placement group that does nothing; beside them the same that starts an
-empty Python, which is the least that a rank started by itself costs. The last line: calls of squeue while
-so many jobs lay in Slurm's queue.
+orch, then seconds of the engine's own trivial jobs and the ratio to each. Slurm's are ``sbatch`` of a script
+that calls ``srun true``, the same with an empty Python, which is the least that a rank costs, and ``srun
+true`` without a script, as many at once as there are devices; Ray's are a task in a placement group that does
+nothing, and one that starts an empty Python. The last line: calls of squeue while so many jobs lay in Slurm's
+queue. Slurm looks at its queue about once a second: only many jobs in many rounds say much.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.ray_cluster import CPUS_PER_NODE, RayCluster
-from tests.cluster.slurm_cluster import SlurmCluster
+from tests.cluster.slurm_cluster import GPUS_PER_NODE, SlurmCluster
 from tests.postgres import private_server, server_programs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,19 +72,28 @@ def slurm_alone(cluster: SlurmCluster, folder: Path, jobs: int, command: list[st
     return time.monotonic() - since_s
 
 
+def srun_alone(cluster: SlurmCluster, jobs: int) -> float:
+    """Seconds for so many ``srun true``, each an allocation of its own without a batch script."""
+    devices = GPUS_PER_NODE * len(cluster.names)
+    since_s = time.monotonic()
+    with ThreadPoolExecutor(devices) as pool:
+        list(pool.map(lambda _: cluster.run("srun", "--gres=gpu:1", "true", timeout_s=120.0), range(jobs)))
+    return time.monotonic() - since_s
+
+
 def in_turn(rounds: int, *measures: Callable[[], float]) -> list[float]:
     """The median of each, taken in turn: what else the host does meets all of them alike."""
     taken = [[measure() for measure in measures] for _ in range(rounds)]
     return [statistics.median(column) for column in zip(*taken, strict=True)]
 
 
-def tell(what: str, jobs: int, orch_s: float, own_s: float, python_s: float) -> None:
+def tell(what: str, jobs: int, orch_s: float, **own_s: float) -> None:
     """One line."""
-    print(
-        f"{what}: {jobs} jobs, {orch_s / jobs:.3f} s a job; own trivial job {own_s / jobs:.3f} s, ratio"
-        f" {orch_s / own_s:.2f}; own empty Python {python_s / jobs:.3f} s, ratio {orch_s / python_s:.2f}",
-        flush=True,
+    beside = "; ".join(
+        f"{name.replace('_', ' ')} {each_s / jobs:.3f} s, ratio {orch_s / each_s:.2f}"
+        for name, each_s in own_s.items()
     )
+    print(f"{what}: {jobs} jobs, {orch_s / jobs:.3f} s a job; {beside}", flush=True)
 
 
 def measure_slurm(folder: Path, db: str, jobs: int, queued: int, rounds: int, only: str | None) -> None:
@@ -93,15 +104,21 @@ def measure_slurm(folder: Path, db: str, jobs: int, queued: int, rounds: int, on
     try:
         environment = cluster.environment()
         pilot = [*options, "--engine-option", "mode=pilot"]
-        own = lambda: slurm_alone(cluster, folder, jobs, ["true"])  # noqa: E731
-        python = lambda: slurm_alone(cluster, folder, jobs, [sys.executable, "-c", "pass"])  # noqa: E731
-        if only not in ("polls", "pilot"):
-            orch = lambda: sweep(folder, db, jobs, environment, *options)  # noqa: E731
-            tell("slurm, a job an allocation", jobs, *in_turn(rounds, orch, own, python))
-        if only != "polls":
-            orch = lambda: sweep(folder, db, jobs, environment, *pilot)  # noqa: E731
-            tell("slurm, a pilot", jobs, *in_turn(rounds, orch, own, python))
-        count_polls(cluster, folder, db, queued, options)
+        own: dict[str, Callable[[], float]] = {
+            "sbatch_of_srun_true": lambda: slurm_alone(cluster, folder, jobs, ["true"]),
+            "sbatch_of_an_empty_Python": lambda: slurm_alone(
+                cluster, folder, jobs, [sys.executable, "-c", "pass"]
+            ),
+            "srun_true": lambda: srun_alone(cluster, jobs),
+        }
+        modes = {"job": ("slurm, an allocation a job", options), "pilot": ("slurm, a pilot", pilot)}
+        for mode, (what, arguments) in modes.items():
+            if only in (None, "slurm", mode):
+                orch = lambda given=arguments: sweep(folder, db, jobs, environment, *given)  # noqa: E731
+                orch_s, *own_s = in_turn(rounds, orch, *own.values())
+                tell(what, jobs, orch_s, **dict(zip(own, own_s, strict=True)))
+        if only in (None, "slurm", "polls"):
+            count_polls(cluster, folder, db, queued, options)
     finally:
         cluster.down()
 
@@ -172,7 +189,7 @@ def measure_ray(folder: Path, db: str, jobs: int) -> None:
         own(do_nothing)  # starts the workers
         own_s, python_s = own(do_nothing), own(start_python)
         ray.shutdown()
-    tell("ray", jobs, orch_s, own_s, python_s)
+    tell("ray", jobs, orch_s, a_task=own_s, a_task_with_an_empty_Python=python_s)
 
 
 def do_nothing() -> None:
@@ -190,7 +207,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queued", type=int, default=1000)
-    parser.add_argument("--only", choices=["slurm", "pilot", "ray", "polls"])
+    parser.add_argument("--only", choices=["slurm", "job", "pilot", "ray", "polls"])
     options = parser.parse_args()
     # As on any host: a Python module is compiled once, not at each start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -62,13 +62,14 @@ def orch(*arguments: str, folder: Path) -> str:
     ).stdout
 
 
-def run_rounds(rounds: int, spec: Path) -> None:
+def run_rounds(rounds: int, spec: Path, gpus: str | None) -> None:
     """Each round adds one repeat to each launcher's sweep."""
+    devices = ["--gpus", gpus] if gpus else []
     for number in range(1, rounds + 1):
         for launcher in LAUNCHERS:
             orch(
                 "sweep", str(spec), "--name", f"parity-{launcher}", "--launcher", launcher,
-                "--set", f"repeats={number}", "--no-probe", "--quiet", folder=spec.parent,
+                "--set", f"repeats={number}", "--no-probe", "--quiet", *devices, folder=spec.parent,
             )  # fmt: skip
             print(f"round {number}/{rounds}: {launcher}", file=sys.stderr, flush=True)
 
@@ -134,6 +135,8 @@ def main() -> None:
     parser.add_argument("--num-gpus", type=int, default=1)
     parser.add_argument("--iteration", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=6, help=f"at least {FEWEST_ROUNDS}")
+    parser.add_argument("--gpus", help="devices to use (default: all)")
+    parser.add_argument("--save", type=Path, help="a file for what was found, as JSON")
     parser.add_argument("--folder", type=Path, help="where the database goes (default: a temporary one)")
     options = parser.parse_args()
     if options.rounds < FEWEST_ROUNDS:
@@ -142,9 +145,10 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     spec = folder / "parity.yaml"
     spec.write_text(SPEC.format(**vars(options)))
-    run_rounds(options.rounds, spec)
+    run_rounds(options.rounds, spec, options.gpus)
     found = read(folder)
     problems = differences(found)
+    saved = []
     for launcher in LAUNCHERS:
         if launcher == REFERENCE:
             continue
@@ -154,8 +158,14 @@ def main() -> None:
             verdict = "inside" if inside else "not inside"
             print(f"{launcher:6s} {metric:17s} ratio {middle:.4f}  90 % {low:.4f} to {high:.4f}  "
                   f"({pairs} pairs)  {verdict} ±{LIMIT:.0%}")  # fmt: skip
+            saved.append({"launcher": launcher, "metric": metric, "ratio": middle, "low": low, "high": high,
+                          "pairs": pairs})  # fmt: skip
             if not inside:
                 problems.append(f"{launcher}: {metric} is not within {LIMIT:.0%}")
+    if options.save:
+        about = {name: getattr(options, name) for name in ("hidden_dim", "nlayers", "num_gpus", "rounds")}
+        text = json.dumps({**about, "ratios": saved, "problems": problems}, indent=1)
+        options.save.write_text(text + "\n", encoding="utf-8")
     print("\n".join(problems) or "losses, bytes and tracked objects agree")
     sys.exit(1 if problems else 0)
 

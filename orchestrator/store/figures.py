@@ -20,7 +20,7 @@ DRIFT_LIMIT_SHARE = 0.10
 """Pinned probes before and after that differ by more: the link was not the same throughout."""
 
 PAGEABLE_DRIFT_LIMIT_SHARE = 0.30
-"""The same for pageable ones, which scatter by up to 20 % on an idle host (docs/h200.md, the raw link)."""
+"""The same for pageable ones, which scatter by up to 20 % on an idle host (docs/findings.md, the raw link)."""
 
 LINK_LIMIT_SHARE = 1.10
 """Faster than the link by more than this cannot be."""

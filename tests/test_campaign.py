@@ -1,0 +1,162 @@
+"""benchmarks/campaign.py: its commands are ones that orch takes, and what it keeps can be shipped."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import time
+from collections import defaultdict
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.campaign import STAGES, Campaign, Stage, run_within, smaller, touch_memory
+from benchmarks.example_loop import Example, figures
+from benchmarks.shipping import counts, without_folders
+from orchestrator.cli.main import main
+from orchestrator.spec.bytes import predict
+from orchestrator.spec.load import load_plan
+from tests.fixtures.make_results import make_small
+
+SWEEPS = [stage for stage in STAGES if stage.command[0] == "orchestrator"]
+
+
+def campaign(folder: Path, divisor: int = 1) -> Campaign:
+    folder.joinpath("keep").mkdir()
+    until = time.monotonic() + 600
+    return Campaign(folder, folder / "keep", until, divisor, None, "0", "kept.db")
+
+
+def settings(command: list[str]) -> list[str]:
+    return [word for flag, word in pairwise(command) if flag == "--set"]
+
+
+@pytest.mark.parametrize("stage", SWEEPS, ids=lambda stage: stage.name)
+def test_each_sweep_of_the_campaign_is_a_plan_that_fits_an_h200_host(stage: Stage, tmp_path: Path) -> None:
+    command = campaign(tmp_path).command(stage)
+    plan = load_plan(Path(command[4]), overrides=settings(command))
+    assert plan.jobs
+    done = CliRunner().invoke(main, ["plan", command[4], "--json", *_set(settings(command))])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["count"] == len(plan.jobs)
+
+
+def _set(words: list[str]) -> list[str]:
+    return [part for word in words for part in ("--set", word)]
+
+
+def test_the_findings_sweep_has_four_sizes_of_each_curve_and_one_copy_of_thirty_gigabytes() -> None:
+    cells = load_plan(Path(campaign_spec("findings"))).cells
+    curves: dict[tuple[object, ...], set[int]] = defaultdict(set)
+    for cell in cells:
+        value = cell.effective
+        if value("zero_stage") == 3 and value("dtype") == "bfloat16" and value("included_state") == "all":
+            names = ("pin_memory", "non_blocking", "reload_non_blocking", "gc_freeze", "pin_backend")
+            curves[tuple(value(name) for name in names)].add(int(value("hidden_dim") or 0))
+    assert sum(len(sizes) >= 4 for sizes in curves.values()) == 4
+    expected = [predict(cell) for cell in cells]
+    assert max(one.copied_bytes or 0 for one in expected) > 30e9
+    # A host of 128 GiB has room for the pinned buffers of each.
+    assert max(one.pinned_bytes or 0 for one in expected) < 0.9 * 128 * 2**30
+
+
+def campaign_spec(name: str) -> Path:
+    return Path(__file__).parents[1] / "sweeps" / f"{name}.yaml"
+
+
+@pytest.mark.parametrize("stage", SWEEPS, ids=lambda stage: stage.name)
+def test_a_divided_campaign_has_the_same_jobs_at_small_sizes(stage: Stage, tmp_path: Path) -> None:
+    command = campaign(tmp_path, 64).command(stage)
+    plan = load_plan(Path(command[4]), overrides=settings(command))
+    assert max(int(cell.effective("hidden_dim") or 0) for cell in plan.cells) <= 512
+    assert "ds.zero_optimization.reduce_bucket_size=5e6" in settings(command)
+
+
+def test_sizes_are_divided_wherever_they_stand() -> None:
+    text = "hidden_dim: [4096, 8192]\n- {<<: *fast, hidden_dim: 16384, nlayers: 8}\n"
+    assert smaller(text, 64) == "hidden_dim: [64, 128]\n- {<<: *fast, hidden_dim: 256, nlayers: 8}\n"
+
+
+def test_a_stage_is_stopped_at_its_limit_with_its_children(tmp_path: Path) -> None:
+    marker = tmp_path / "child"
+    program = (
+        "import subprocess, sys, time, pathlib\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"pathlib.Path({str(marker)!r}).write_text(str(child.pid))\n"
+        "time.sleep(600)\n"
+    )
+    with (tmp_path / "log").open("wb") as log:
+        assert run_within([sys.executable, "-c", program], tmp_path, 5, log) is None
+    state = Path(f"/proc/{marker.read_text()}/stat")
+    assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_a_stage_that_does_not_fit_into_what_is_left_is_left_out(tmp_path: Path) -> None:
+    late = campaign(tmp_path)
+    late.until = time.monotonic() + 20
+    assert late.run(SWEEPS[0]).startswith("left out")
+    assert not (tmp_path / "keep" / "kept.db").exists()
+
+
+def test_what_is_kept_is_sound_whole_and_names_no_folder(tmp_path: Path) -> None:
+    kept = campaign(tmp_path)
+    make_small(kept.database)
+    with closing(sqlite3.connect(kept.database)) as database:
+        jobs = database.execute("SELECT COUNT(*) FROM job").fetchone()
+        lines = 'File "/home/me/env/lib/python3.12/site-packages/deepspeed/engine.py", line 1\nRuntimeError'
+        database.execute("UPDATE attempt_rank SET traceback = ?", (lines,))
+        database.execute("UPDATE attempt SET run_dir = '/home/me/work.db.runs/5e/' || uid")
+        database.execute("UPDATE sweep SET spec_path = '/home/me/orch/sweeps/full.yaml'")
+        database.commit()
+    kept.save()
+    target = tmp_path / "keep" / "kept.db"
+    with closing(sqlite3.connect(target)) as database:
+        assert database.execute("SELECT COUNT(*) FROM job").fetchone() == jobs
+        assert database.execute("SELECT COUNT(*) FROM memory_sample").fetchone() == (0,)
+        assert database.execute("SELECT DISTINCT spec_path FROM sweep").fetchall() == [("sweeps/full.yaml",)]
+        assert database.execute("SELECT run_dir FROM attempt LIMIT 1").fetchone()[0].startswith("runs/5e/a-")
+        [(text,)] = database.execute(
+            "SELECT traceback FROM attempt_rank WHERE traceback IS NOT NULL"
+        ).fetchall()
+        assert text.startswith('File "deepspeed/engine.py", line 1')
+    done = CliRunner().invoke(main, ["db", "check", "--db", str(target)])
+    assert (done.exit_code, done.stdout) == (0, "ok\n")
+    assert [path.name for path in target.parent.iterdir()] == ["kept.db"]
+
+
+def test_cutting_folders_out_twice_changes_nothing_more(tmp_path: Path) -> None:
+    database = make_small(tmp_path / "o.db")
+
+    def rows() -> list[str]:
+        without_folders(database)
+        with closing(sqlite3.connect(database)) as connection:
+            return list(connection.iterdump())
+
+    assert rows() == rows()
+    assert counts(database)["cpu-quick"] == "8 ok"
+
+
+def test_the_comparison_with_the_example_tells_loops_and_the_rest_apart() -> None:
+    example = [Example((False, False), 33.0, 13.0), Example((True, True), 27.0, 3.0)]
+    jobs = [
+        {"timed_from_at": f"2026-01-01T00:00:{begun}Z", "timed_to_at": f"2026-01-01T00:00:{done}Z",
+         "loop_s": loop_s, "calls_s": loop_s - 1}
+        for begun, done, loop_s in ((20, 34, 14.0), (36, 40, 4.0))
+    ]  # fmt: skip
+    began_at = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    found = figures(example, jobs, began_at, 42.0)
+    assert (found.example_s_per_job, found.orch_s_per_job, found.orch_loop_s_per_job) == (30.0, 21.0, 9.0)
+    assert (found.orch_overhead_s_per_job, found.orch_checks_s_per_job) == (12.0, 1.0)
+    assert (found.orch_before_first_loop_s, found.orch_between_loops_s) == (20.0, 2.0)
+    assert found.times_faster == pytest.approx(30 / 21)
+    assert found.times_faster_at_most == pytest.approx(30 / 9)
+    assert found.times_less_overhead == pytest.approx((30 - 8) / 12)
+
+
+def test_memory_can_be_touched() -> None:
+    assert touch_memory(64 << 20, processes=2) > 0
