@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.analysis.conditions import parse_conditions
 from orchestrator.spec.axes import AXES, AXIS_BY_NAME
+from orchestrator.spec.presets import states_label
 from orchestrator.store import queries_report as queries
 from orchestrator.store.figures import LINK_LIMIT_SHARE, drift_limit_share
 from orchestrator.store.rows import SweepRow
@@ -48,7 +49,7 @@ class Job:
     @property
     def cell6(self) -> str:
         """The short form of its cell, as commands take it."""
-        return str(self.values["cell"]).removeprefix("v1:")[:6]
+        return cell6(str(self.values["cell"]))
 
     @property
     def name(self) -> str:
@@ -107,6 +108,11 @@ class Job:
         if values.get("in_spec") is False:
             found.append("not in spec")
         return tuple(found)
+
+
+def cell6(cell: str) -> str:
+    """The short form of a cell's key."""
+    return cell.removeprefix("v1:")[:6]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,4 +219,9 @@ def axis_text(name: str, value: Value) -> str:
         return f"{name} default" if axis is not None and axis.default is None else f"{name} inactive"
     if isinstance(value, bool):
         return f"{name} {'yes' if value else 'no'}"
-    return f"{name} {value}"
+    return f"{name} {axis_value(name, value)}"
+
+
+def axis_value(name: str, value: Value) -> Value:
+    """An axis value as a person calls it: a state set by the preset of that name."""
+    return states_label(value) if name == "included_state" and isinstance(value, str) else value

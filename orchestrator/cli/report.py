@@ -38,12 +38,14 @@ from orchestrator.cli.options import db_option, format_options, no_color_option,
     type=click.Path(file_okay=False, path_type=Path),
     help="Also write plots for a paper (SVG and PNG) into this folder.",
 )
+@click.option("--wide", is_flag=True, help="Every column, however narrow the terminal.")
 @format_options("table", "markdown", "csv", "json", "html", "parquet")
 @output_option
 @no_color_option
 def command(
     sweep: str | None, db: str, per: str | None, by: tuple[str, ...], metric: tuple[str, ...],
-    where: tuple[str, ...], layout: str, plots: Path | None, output_format: str, output: Path | None,
+    where: tuple[str, ...], layout: str, plots: Path | None, wide: bool, output_format: str,
+    output: Path | None,
 ) -> None:  # fmt: skip
     """Show what was measured: the best setting, a table, what to know, what failed and why.
 
@@ -56,4 +58,13 @@ def command(
 
     request = ReportRequest(sweep, by, metric, where)
     with open_store(db, readonly=True) as store:
-        deliver(store, request, per=per, layout=layout, format=output_format, output=output, plots=plots)
+        deliver(
+            store,
+            request,
+            per=per,
+            layout=layout,
+            format=output_format,
+            output=output,
+            plots=plots,
+            wide=wide,
+        )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from orchestrator.errors import OrchError
+from orchestrator.render.columns import Spare
 from orchestrator.render.values import (
     Scalar,
     csv_field,
@@ -37,6 +38,7 @@ def render_rows(
     humanise: bool = True,
     color: bool | None = None,
     width: int | None = None,
+    spare: Spare | None = None,
 ) -> None:
     """Write every row, none dropped and none merged.
 
@@ -49,6 +51,7 @@ def render_rows(
         humanise: sizes, times and shares short in table and markdown. False prints each value exactly.
         color: None = only on a terminal and without NO_COLOR.
         width: columns of the terminal; None = ask it, and unlimited where there is none.
+        spare: columns of a table that may be left out where the terminal is too narrow.
     """
     names = unique_names(columns)
     lines = ([plain(value) for value in row] for row in rows)
@@ -66,7 +69,7 @@ def render_rows(
     elif format == "table":
         from orchestrator.render.table import write_table
 
-        write_table(names, data, out, title=title, humanise=humanise, color=color, width=width)
+        write_table(names, data, out, title=title, humanise=humanise, color=color, width=width, spare=spare)
     else:
         raise OrchError(f"format '{format}' is unknown", "--format", "use " + ", ".join(ROW_FORMATS))
 

@@ -28,6 +28,7 @@ def deliver(
     format: str,  # noqa: A002
     output: Path | None,
     plots: Path | None = None,
+    wide: bool = False,
 ) -> None:
     """Write the report to the file, else to stdout (through the pager where that is a terminal).
 
@@ -36,16 +37,19 @@ def deliver(
         layout: ``cells`` or ``example``.
         format: a format of ``render_rows``, or html.
         plots: a folder for plots, written besides.
+        wide: every column of a table, however narrow the terminal.
     """
     _refuse_idle_options(request, per, layout, format)
+    if wide and format != "table":
+        raise OrchError(f"{format} has every column anyway", "--wide", "leave it out")
     report = build_report(store, request)
     if plots is not None:
         from orchestrator.render.plots import write_plots
 
         for path in write_plots(report, plots):
             print(path, file=sys.stderr)
-    with opened(output, format) as out:
-        _write(store, report, per=per, layout=layout, style=Style(format), out=out)
+    with opened(output, format, wide=wide) as out:
+        _write(store, report, per=per, layout=layout, style=Style(format, wide=wide), out=out)
 
 
 def _refuse_idle_options(request: ReportRequest, per: str | None, layout: str, format: str) -> None:  # noqa: A002
@@ -87,8 +91,8 @@ def _write(store: Reads, report: Report, *, per: str | None, layout: str, style:
 
 
 @contextmanager
-def opened(output: Path | None, format: str) -> Iterator[IO[Any]]:  # noqa: A002
-    """The stream to write to. A file appears whole or not at all.
+def opened(output: Path | None, format: str, *, wide: bool = False) -> Iterator[IO[Any]]:  # noqa: A002
+    """The stream to write to. A file appears whole or not at all; ``wide`` lines are for scrolling sideways.
 
     Raises:
         OrchError: the folder is not there or not writable, or the format is not for the terminal.
@@ -96,7 +100,7 @@ def opened(output: Path | None, format: str) -> Iterator[IO[Any]]:  # noqa: A002
     if output is None:
         if format in _NOT_FOR_TERMINALS and sys.stdout.isatty():
             raise OrchError(f"{format} is not for a terminal", "--format", "write it to a file with -o FILE")
-        with paged(sys.stdout) as out:
+        with paged(sys.stdout, wide=wide) as out:
             yield out
         return
     with written_whole(output, binary=format in _BINARY) as out:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import IO
 
 from orchestrator.engines.forecast import CellForecast, Forecast
+from orchestrator.render.columns import Spare, shown_columns
 from orchestrator.render.formats import render_rows
-from orchestrator.render.table import fits
 from orchestrator.render.terminal import stream_width
 from orchestrator.render.values import human, plain
 from orchestrator.spec.cell import Cell
@@ -38,7 +38,7 @@ def write_plan(
     axes = plan.varying or _ALWAYS_SHOWN
     columns = ["cell", *axes, *_FORETOLD]
     rows = [_row(item, axes, forecast.capacity is not None) for item in forecast.cells]
-    if not fits(columns, rows, stream_width(out) or _WIDE):
+    if shown_columns(columns, rows, Spare(), stream_width(out) or _WIDE) is None:
         out.write(_described_first(rows[0], axes) + "\n")
         columns = ["cell", "differs_in", *_FORETOLD]
         rows = [[row[0], _differences(row, rows[0], axes), *row[len(axes) + 1 :]] for row in rows]

@@ -7,10 +7,19 @@ from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from orchestrator.analysis.example import FOUR_SETTINGS, ExampleTable, example_rows, example_tables
-from orchestrator.analysis.jobs import Job, Value, axis_text
+from orchestrator.analysis.jobs import Job, Value, axis_text, axis_value
 from orchestrator.analysis.report import Report, constants, summary_table
 from orchestrator.analysis.summary import Spread, Summary
+from orchestrator.render.columns import Spare, shown_columns
 from orchestrator.render.formats import render_rows
+from orchestrator.render.narrow import (
+    BOUNDLESS,
+    TIMES,
+    merged_axes,
+    said_short,
+    spare_columns,
+    spare_figures,
+)
 from orchestrator.render.sentences import (
     best_lines,
     caption_lines,
@@ -31,11 +40,17 @@ class Style:
 
     format: str
     color: bool | None = None
+    wide: bool = False
+    """Every column, wider than the terminal if need be."""
 
     @property
     def for_people(self) -> bool:
         """Whether sentences go with the rows."""
         return self.format in ("table", "markdown")
+
+    def room(self, out: IO[Any]) -> int | None:
+        """Columns that a table may take; None = any number."""
+        return None if self.wide or self.format != "table" else stream_width(out)
 
 
 def write_summaries(report: Report, style: Style, out: IO[Any]) -> None:
@@ -48,7 +63,14 @@ def write_summaries(report: Report, style: Style, out: IO[Any]) -> None:
     _say(caption_lines(report), style, out)
     _say([line for line in (mixed_line(report),) if line], style, out, strong=True)
     columns, texts = people_table(report)
-    render_rows(columns, texts, format=style.format, out=out, color=style.color)
+    spare = spare_figures(columns, texts)
+    room = style.room(out)
+    if shown_columns(columns, texts, spare, room) is None:
+        merged = merged_axes(report, columns, texts)
+        if shown_columns(*merged[:2], spare, room) is not None:
+            columns, texts, usual = merged
+            _say([f"unless a row says otherwise: {usual}"] if usual else [], style, out)
+    _draw(columns, texts, style, out, spare)
     out.write("\n")
     if report.summaries:
         _say([how_to_read(report)], style, out)
@@ -59,11 +81,22 @@ def write_rows(
     report: Report, columns: Sequence[str], rows: Iterable[Sequence[Value]], style: Style, out: IO[Any]
 ) -> None:
     """Rows as they are, a caption above them for people."""
-    if style.for_people:
-        # Rows of jobs without figures, too: what all of them have in common is less.
-        whole = replace(report, constants=constants(report.jobs, report.jobs.jobs))
-        _say(caption_lines(whole), style, out)
-    render_rows(columns, rows, format=style.format, out=out, color=style.color)
+    if not style.for_people:
+        render_rows(columns, rows, format=style.format, out=out)
+        return
+    # Rows of jobs without figures, too: what all of them have in common is less.
+    whole = replace(report, constants=constants(report.jobs, report.jobs.jobs))
+    _say(caption_lines(whole), style, out)
+    said = said_short(columns, rows)
+    _draw(columns, said, style, out, spare_columns(columns, said, (*report.axes, *(report.metrics or TIMES))))
+
+
+def _draw(
+    columns: Sequence[str], rows: Iterable[Sequence[Value]], style: Style, out: IO[Any], spare: Spare
+) -> None:
+    """The rows in the style's format; ``--wide`` gives a table all the room that it wants."""
+    width = BOUNDLESS if style.wide else None
+    render_rows(columns, rows, format=style.format, out=out, color=style.color, width=width, spare=spare)
 
 
 def write_example(report: Report, style: Style, out: IO[Any]) -> None:
@@ -107,7 +140,8 @@ def people_table(report: Report) -> tuple[list[str], list[list[Value]]]:
     figures = [_metric_texts(report, s) if report.metrics else _headline_texts(s) for s in report.summaries]
     shown = [name for name in (figures[0] if figures else {}) if any(texts[name] for texts in figures)]
     for summary, texts in zip(report.summaries, figures, strict=True):
-        row: list[Value] = [*([] if report.by else [summary.jobs[0].cell6]), *summary.key, len(summary.jobs)]
+        key = (axis_value(name, value) for name, value in zip(report.axes, summary.key, strict=True))
+        row: list[Value] = [*([] if report.by else [summary.jobs[0].cell6]), *key, len(summary.jobs)]
         row += [texts[name] or "–" for name in shown]
         if several:
             row.append(environment_letter(report.jobs, summary.environment_id))

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Literal
 
+from orchestrator.render.columns import (
+    Spare,
+    fitted_widths,
+    fitting,
+    folded,
+    heading,
+    natural_widths,
+    squeezed_widths,
+    total,
+)
 from orchestrator.render.terminal import console_for, stream_width, wants_color
-from orchestrator.render.values import Scalar, exact, human, plain, visible
+from orchestrator.render.values import Scalar, exact, human, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_MOST_NAMED = 12
+"""So many columns that were left out are named; more are counted."""
 
 _STATUS_STYLES = {
     "ok": "green",
@@ -39,10 +52,14 @@ def write_table(
     humanise: bool = True,
     color: bool | None = None,
     width: int | None = None,
+    spare: Spare | None = None,
 ) -> None:
     """Draw the rows; where the terminal is too narrow for the columns, one block a row instead.
 
     No value is ever shortened: a long one is folded over several lines.
+
+    Args:
+        spare: columns that are left out before it comes to blocks; a line below the table names them.
     """
     texts = [
         [visible(human(n, v) if humanise else exact(v)) for n, v in zip(names, row, strict=True)]
@@ -55,8 +72,15 @@ def write_table(
         if {type(row[number]) for row in data} - {type(None)} <= {int, float}
     }
     headings = [heading(name) if humanise else visible(name) or " " for name in names]
-    needed = _squeezed_width(headings, texts)
-    full = max(needed, _natural_width(headings, texts))
+    kept = fitting(names, headings, texts, spare or Spare(), room)
+    left_out: list[str] = []
+    if kept is not None and len(kept) < len(names):
+        left_out = [headings[number] for number in range(len(names)) if number not in kept]
+        right = {place for place, number in enumerate(kept) if number in right}
+        headings = [headings[number] for number in kept]
+        texts = [[row[number] for number in kept] for row in texts]
+    needed = total(squeezed_widths(headings, texts))
+    full = max(needed, total(natural_widths(headings, texts)))
     console = console_for(out, color=color, width=room if room is not None else full)
     if title:
         console.print(title, markup=False, highlight=False, style="bold", soft_wrap=room is None)
@@ -68,6 +92,9 @@ def write_table(
         _write_plain(headings, texts, right, out)
     else:
         console.print(_table(headings, texts, right, room))
+    if left_out and spare:
+        count = f"{len(left_out)} columns" if len(left_out) > _MOST_NAMED else ", ".join(left_out)
+        console.print(f"left out for want of width: {count}; {spare.hint}", markup=False, style="dim")
 
 
 def _table(
@@ -78,12 +105,16 @@ def _table(
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
-    widths = _fitted_widths(headings, texts, room)
+    widths = fitted_widths(headings, texts, room)
     for number, name in enumerate(headings):
         side: Literal["left", "right"] = "right" if number in right else "left"
         table.add_column(Text(name), justify=side, overflow="fold", width=widths[number])
     for row in texts:
-        table.add_row(*(Text(text, style=_STATUS_STYLES.get(text, "")) for text in row))
+        cells = (
+            Text(folded(text, widths[number]), style=_STATUS_STYLES.get(text, ""))
+            for number, text in enumerate(row)
+        )
+        table.add_row(*cells)
     return table
 
 
@@ -111,62 +142,6 @@ def _write_plain(
     for row in texts:
         line = "  ".join([side(text, size) for side, text, size in zip(sides, row, widths, strict=True)])
         out.write(line + "\n")
-
-
-def heading(name: str) -> str:
-    """A column's name with spaces, so that it may wrap; the unit stays where a value does not carry it."""
-    return visible(name).replace("_", " ").strip() or " "
-
-
-def fits(names: Sequence[str], rows: Sequence[Sequence[object]], room: int | None) -> bool:
-    """Whether the rows make a table no wider than ``room`` without a word being broken."""
-    texts = [[visible(human(n, plain(v))) for n, v in zip(names, row, strict=True)] for row in rows]
-    return room is None or _squeezed_width([heading(name) for name in names], texts) <= room
-
-
-def _natural_width(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> int:
-    return _total(_natural_widths(headings, texts))
-
-
-def _squeezed_width(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> int:
-    return _total(_squeezed_widths(headings, texts))
-
-
-def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + 2 * len(widths)
-
-
-def _natural_widths(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int]:
-    """The columns' widths with nothing folded."""
-    from rich.cells import cell_len
-
-    widths = [max(len(name), 1) for name in headings]
-    for row in texts:
-        for number, text in enumerate(row):
-            widths[number] = max(widths[number], *(cell_len(line) for line in text.split("\n")))
-    return widths
-
-
-def _squeezed_widths(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int]:
-    """The least widths at which no value and no word of a heading is broken, long texts left aside."""
-    widths = [max((len(word) for word in name.split()), default=1) for name in headings]
-    for row in texts:
-        for number, text in enumerate(row):
-            longest = max((len(word) for word in text.split()), default=0)
-            widths[number] = max(widths[number], min(longest, 24))
-    return widths
-
-
-def _fitted_widths(headings: Sequence[str], texts: Sequence[Sequence[str]], room: int | None) -> list[int]:
-    """Widths that fit the room: the widest column that can still fold gives way first."""
-    widths = _natural_widths(headings, texts)
-    least = _squeezed_widths(headings, texts)
-    while room is not None and _total(widths) > room:
-        slack = [width if width > least[number] else 0 for number, width in enumerate(widths)]
-        if not any(slack):
-            break
-        widths[slack.index(max(slack))] -= 1
-    return widths
 
 
 def _write_blocks(names: Sequence[str], texts: Sequence[Sequence[str]], out: IO[str]) -> None:

@@ -59,10 +59,11 @@ class _TerminalText(io.StringIO):
 
 
 @contextmanager
-def paged(out: IO[str]) -> Iterator[IO[str]]:
+def paged(out: IO[str], *, wide: bool = False) -> Iterator[IO[str]]:
     """Give a stream; what is longer than the screen goes through the pager, on a terminal only.
 
-    $PAGER is honoured; ``less`` gets the options that keep colours and leave short text alone.
+    $PAGER is honoured; ``less`` gets the options that keep colours and leave short text alone, and for
+    ``wide`` lines the one that scrolls sideways instead of folding them.
     """
     if out is not sys.stdout or not is_terminal(out):
         yield out
@@ -70,10 +71,10 @@ def paged(out: IO[str]) -> Iterator[IO[str]]:
     held = _TerminalText()
     yield held
     text = held.getvalue()
-    if text.count("\n") < shutil.get_terminal_size().lines:
+    if text.count("\n") < shutil.get_terminal_size().lines and not wide:
         out.write(text)
         return
     import click
 
-    os.environ.setdefault("LESS", "-RFX")
+    os.environ.setdefault("LESS", "-RFXS" if wide else "-RFX")
     click.echo_via_pager(text, color=wants_color(out, None))

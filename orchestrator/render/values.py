@@ -51,8 +51,10 @@ def human_bytes(value: float) -> str:
 
 
 def human_seconds(value: float) -> str:
-    """Seconds, three digits; minutes, hours and days once seconds are no longer read at a glance."""
+    """Seconds, three digits; ms, minutes, hours and days where seconds are not read at a glance."""
     size = abs(value)
+    if 0 < size < 0.00995:
+        return f"{three_digits(value * 1000)} ms"
     if size >= 48 * 3600:
         return f"{three_digits(value / 86400)} d"
     if size >= 2 * 3600:

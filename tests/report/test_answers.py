@@ -124,7 +124,7 @@ def test_bytes_that_differ_once_are_told_from_bytes_that_always_do(report_of: Ma
 
 def test_an_offload_that_is_mostly_not_copying_is_said(report_of: Make) -> None:
     with report_of([JobPlan(axes())], "offload_link_share = 0.01, offload_s_median = 0.2") as report:
-        assert "it takes 0.200 s, the raw link 0.00200 s" in things(report)["not_copying"]
+        assert "it takes 0.200 s, the raw link 2.00 ms" in things(report)["not_copying"]
     with report_of([JobPlan(axes())], "offload_link_share = 0.9") as report:
         assert "not_copying" not in things(report)
 
