@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from orchestrator.cli.completion import complete_sweep
-from orchestrator.cli.options import db_option, output_option
+from orchestrator.cli.group import HelpfulGroup
+from orchestrator.cli.options import confirm, db_option, output_option
 
 
-@click.group(name="db")
+@click.group(name="db", cls=HelpfulGroup)
 def command() -> None:
     """Check, upgrade, export, import and prune a results database."""
 
@@ -99,7 +100,7 @@ def delete(sweep: str, db: str, yes: bool) -> None:
     with open_store(db) as store:
         store.sweep(sweep)
         if not yes:
-            click.confirm(f"delete sweep {sweep} from {store.shown}?", abort=True, err=True)
+            confirm(f"delete sweep {sweep} from {store.shown}", "--yes")
         gone = store.delete_sweep(sweep)
     click.echo(f"deleted {gone.name}: {gone.jobs} jobs, {gone.attempts} attempts")
 

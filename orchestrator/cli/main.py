@@ -17,6 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from orchestrator import __version__
+from orchestrator.cli.group import HelpfulGroup
 from orchestrator.errors import OrchError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -42,7 +43,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERNAL_ERROR, _INTERRUPTED, _BROKEN_PIPE = 70, 130, 141
 
 
-class LazyGroup(click.Group):
+class LazyGroup(HelpfulGroup):
     """A group that imports a command's module when the command is used, and maps errors once."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
@@ -115,10 +116,10 @@ def _run(call: Any) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Give what the caller has closed (``>&-``) somewhere to go."""
-    for name in ("stdout", "stderr"):
+    """Give what the caller has closed (``>&-``, ``<&-``) somewhere to go, and nothing to read."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def _status_of(leaving: SystemExit) -> int:

@@ -108,3 +108,26 @@ def _turn_color_off(ctx: click.Context, _param: click.Parameter, no_color: bool)
     if no_color:
         ctx.color = False
         os.environ["NO_COLOR"] = "1"
+
+
+def confirm(question: str, option: str) -> None:
+    """Ask a person, on stderr; return if the answer is yes.
+
+    Args:
+        question: without its question mark.
+        option: what answers yes beforehand.
+
+    Raises:
+        OrchError: the answer is no, or stdin ends without one, as in a script or a job.
+    """
+    from orchestrator.errors import OrchError
+
+    try:
+        agreed = click.confirm(f"{question}?", err=True)
+    except click.Abort as stopped:
+        if not isinstance(stopped.__context__, EOFError):  # Ctrl-C
+            raise
+        click.echo(err=True)
+        raise OrchError(f"nobody answers: {question}", fix=f"say yes with {option}") from stopped
+    if not agreed:
+        raise OrchError(f"not done: {question}")

@@ -91,9 +91,15 @@ def test_a_full_disk_is_said_in_one_line(results: Path, redirection: str) -> Non
     assert "cannot be written (No space left on device)" in run.stderr
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_a_closed_stream_is_no_fault(results: Path, closed: str) -> None:
     assert shell(f'sql "SELECT 1" --db {results} {closed}').returncode == 0
+
+
+def test_a_question_to_a_closed_stdin_is_an_error_not_a_fault(results: Path) -> None:
+    done = shell(f"db delete quickstart --db {results} <&-")
+    assert done.returncode == 2
+    assert "--yes" in done.stderr
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:

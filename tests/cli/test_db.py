@@ -95,7 +95,19 @@ def test_nothing_is_made_where_the_source_is_wrong(database: str, tmp_path: Path
 
 def test_delete_asks_first(database: str) -> None:
     done = _orch("db", "delete", "small", "--db", database, stdin="n\n")
-    assert done.exit_code != 0
+    assert done.exit_code == 2
+    assert "not done: delete sweep small" in done.stderr
+    with open_store(database, readonly=True) as store:
+        assert store.sweep_names() == ["small"]
+    assert _orch("db", "delete", "small", "--db", database, stdin="y\n").exit_code == 0
+
+
+def test_delete_without_anybody_to_answer_names_the_option(database: str) -> None:
+    done = _orch("db", "delete", "small", "--db", database, stdin="")
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].startswith("orch: nobody answers: delete sweep small")
+    assert done.stderr.endswith("say yes with --yes\n")
+    assert done.stdout == ""
     with open_store(database, readonly=True) as store:
         assert store.sweep_names() == ["small"]
 

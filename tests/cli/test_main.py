@@ -128,3 +128,38 @@ def test_completion_offers_the_commands() -> None:
         env={**os.environ, "_ORCH_COMPLETE": "bash_complete", "COMP_WORDS": "orch re", "COMP_CWORD": "1"},
     )
     assert [line.split(",")[1] for line in run.stdout.split()] == ["repro", "report"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (["--db", "a b.db", "status"], "orch status --db 'a b.db'"),
+        (["--db=a.db", "status", "full"], "orch status --db=a.db full"),
+        (["--json", "status"], "orch status --json"),
+        (["--format", "csv", "report"], "orch report --format csv"),
+        (["-o", "x.csv", "report"], "orch report -o x.csv"),
+        (["--no-color", "report"], "orch report --no-color"),
+        (["db", "--db", "a.db", "check"], "orch db check --db a.db"),
+        (["--db", "a.db", "db", "check"], "orch db check --db a.db"),
+        (["--db", "a.db"], "orch COMMAND --db …"),
+        (["db", "--db", "a.db"], "orch db COMMAND --db …"),
+    ],
+)
+def test_an_option_before_its_command_is_told_where_it_belongs(written: list[str], meant: str) -> None:
+    result = CliRunner().invoke(main, written, prog_name="orch")
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"is an option of a command and comes after it: {meant}\n")
+
+
+def test_an_option_that_no_command_has_stays_unknown() -> None:
+    result = CliRunner().invoke(main, ["--bogus", "status"])
+    assert result.exit_code == 2
+    assert "comes after" not in result.stderr
+
+
+@pytest.mark.parametrize(("written", "meant"), [(["statsu"], "status"), (["db", "chek"], "check")])
+def test_a_misspelt_command_is_told_the_nearest(written: list[str], meant: str) -> None:
+    result = CliRunner().invoke(main, written)
+    assert result.exit_code == 2
+    assert result.stderr.count("Did you mean") == 1
+    assert meant in result.stderr.rpartition("Did you mean")[2]
