@@ -12,6 +12,13 @@ from orchestrator.spec.source import Node, parse_yaml
 
 REPEATS = "repeats"
 
+_OPTIONS = {
+    name: f"it is an option of its own: --{name}"
+    for name in ("name", "db", "engine", "launcher", "gpus", "slots", "timeout")
+}
+_SECTIONS = ("limits", "order", "seed", "matrix", "zip", "when", "exclude", "cells", "defaults")
+"""Parts of a sweep file that somebody may take for an axis."""
+
 
 @dataclass(frozen=True, slots=True)
 class Override:
@@ -41,6 +48,10 @@ def read_overrides(texts: Sequence[str], problems: Problems) -> dict[str, Overri
             continue
         if axis in ("ds", "env"):
             problems.add(mark, f"'{axis}' is not one axis", f"name one: --set {axis}.KEY=VALUE")
+            continue
+        if axis in _OPTIONS or axis.partition(".")[0] in _SECTIONS:
+            fix = _OPTIONS.get(axis, "write it into the sweep file")
+            problems.add(mark, f"'{axis}' is no axis", fix)
             continue
         if axis != REPEATS and not check_axis(axis, mark, problems):
             continue

@@ -51,7 +51,13 @@ class Problems:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``did you mean 'x'?`` for the nearest known word, else a list of them if it is short."""
     choices = sorted(known)
-    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+    # By small letters and one kind of dash: PIN-MEMORY is pin_memory to its writer.
+    plain = {_plain(choice): choice for choice in reversed(choices)}
+    near = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)
     if near:
-        return f"did you mean '{near[0]}'?"
+        return f"did you mean '{plain[near[0]]}'?"
     return f"known: {', '.join(choices)}" if len(choices) <= 20 else ""
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("-", "_")

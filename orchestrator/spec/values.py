@@ -34,6 +34,8 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FACTORY = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NUMA = re.compile(r"none|device|0|[1-9][0-9]*")
 _PIN_BACKEND = re.compile(r"default|exact|host_register(?::[1-9][0-9]*)?")
+# How somebody writes a list who does not know that this is YAML: 1,2 or 1;2 or 1 2.
+_SEVERAL = re.compile(r"\s*[,;]\s*|\s+")
 _NAMED_MODELS = {"linear", "transformer", *ARCHITECTURES}
 
 
@@ -72,7 +74,17 @@ def read_value(name: str, raw: Any) -> Any:
     axis = AXIS_BY_NAME[name]
     if raw is None:
         return None if axis.nullable else DEFAULT
-    return _READERS[axis.type](axis, raw)
+    try:
+        return _READERS[axis.type](axis, raw)
+    except ValueRefused as refused:
+        if isinstance(raw, str) and len(words := _SEVERAL.split(raw.strip())) > 1 and all(words):
+            listed = f"[{', '.join(words)}]"
+            one_set = f", one set of them [{listed}]" if axis.type is AxisType.STATES else ""
+            several = f"several values are a list: {listed}{one_set}"
+            raise ValueRefused(
+                refused.what, f"{refused.fix}; {several}" if refused.fix else several
+            ) from refused
+        raise
 
 
 def check_env_name(name: str) -> None:
