@@ -1,6 +1,7 @@
 """Do ``fork``, ``spawn`` and ``deepspeed`` measure the same? The same cells through all three, in one run.
 
     python -m benchmarks.parity --hidden-dim 4096 --nlayers 8 --rounds 6
+    python -m benchmarks.parity --set pin_memory=true --launchers fork --folder KEPT     less, and continued
 
 The launchers take turns round by round, so that a drift of the machine meets all. Equal must be, cell by
 cell: the losses, the copied and freed bytes, and (within 0.5 %) the number of objects that Python's
@@ -18,11 +19,11 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-LAUNCHERS = ("deepspeed", "spawn", "fork")
 REFERENCE = "deepspeed"
 LIMIT = 0.03
 TRACKED_LIMIT = 0.005
@@ -62,22 +63,21 @@ def orch(*arguments: str, folder: Path) -> str:
     ).stdout
 
 
-def run_rounds(rounds: int, spec: Path, gpus: str | None) -> None:
-    """Each round adds one repeat to each launcher's sweep."""
-    devices = ["--gpus", gpus] if gpus else []
+def run_rounds(rounds: int, spec: Path, words: list[str], launchers: Sequence[str]) -> None:
+    """Each round adds one repeat to each launcher's sweep; ``words`` go to every ``orch sweep``."""
     for number in range(1, rounds + 1):
-        for launcher in LAUNCHERS:
+        for launcher in launchers:
             orch(
                 "sweep", str(spec), "--name", f"parity-{launcher}", "--launcher", launcher,
-                "--set", f"repeats={number}", "--no-probe", "--quiet", *devices, folder=spec.parent,
+                "--set", f"repeats={number}", "--no-probe", "--quiet", *words, folder=spec.parent,
             )  # fmt: skip
             print(f"round {number}/{rounds}: {launcher}", file=sys.stderr, flush=True)
 
 
-def read(folder: Path) -> dict[str, dict[tuple[str, int], dict[str, Any]]]:
+def read(folder: Path, launchers: Sequence[str]) -> dict[str, dict[tuple[str, int], dict[str, Any]]]:
     """Launcher → (cell, round) → figures."""
     found: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
-    for launcher in LAUNCHERS:
+    for launcher in launchers:
         rows = json.loads(orch("sql", QUERY.format(launcher=launcher), "--json", folder=folder))
         found[launcher] = {(row["cell"], row["repeat"]): row for row in rows}
     return found
@@ -87,7 +87,7 @@ def differences(found: dict[str, dict[tuple[str, int], dict[str, Any]]]) -> list
     """What is not equal across launchers, a line each."""
     lines = []
     for key, reference in found[REFERENCE].items():
-        for launcher in LAUNCHERS:
+        for launcher in found:
             row = found[launcher][key]
             where = f"{launcher}, cell {key[0][3:9]}, round {key[1]}"
             if row["status"] != "ok" or row["launch_mode"] != launcher:
@@ -135,6 +135,8 @@ def main() -> None:
     parser.add_argument("--num-gpus", type=int, default=1)
     parser.add_argument("--iteration", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=6, help=f"at least {FEWEST_ROUNDS}")
+    parser.add_argument("--set", action="append", default=[], metavar="AXIS=VALUE", help="of every sweep")
+    parser.add_argument("--launchers", default="spawn,fork", help=f"to compare with {REFERENCE}")
     parser.add_argument("--gpus", help="devices to use (default: all)")
     parser.add_argument("--save", type=Path, help="a file for what was found, as JSON")
     parser.add_argument("--folder", type=Path, help="where the database goes (default: a temporary one)")
@@ -145,13 +147,14 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     spec = folder / "parity.yaml"
     spec.write_text(SPEC.format(**vars(options)))
-    run_rounds(options.rounds, spec, options.gpus)
-    found = read(folder)
+    words = [word for setting in options.set for word in ("--set", setting)]
+    words += ["--gpus", options.gpus] if options.gpus else []
+    launchers = [REFERENCE, *options.launchers.split(",")]
+    run_rounds(options.rounds, spec, words, launchers)
+    found = read(folder, launchers)
     problems = differences(found)
     saved = []
-    for launcher in LAUNCHERS:
-        if launcher == REFERENCE:
-            continue
+    for launcher in launchers[1:]:
         for metric in ("offload_s_median", "reload_s_median"):
             middle, low, high, pairs = ratios(found, launcher, metric)
             inside = low >= 1 - LIMIT and high <= 1 + LIMIT
