@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.shipping import copy_database, counts, without_folders
+from benchmarks.stages import STAGES, Stage, replaced
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = ROOT / "docs" / "data" / "h200-x2.db"
@@ -40,74 +41,6 @@ SOME_JOB_FAILED = 1
 LEAST_S = 25.0
 """A sweep needs as long to start its server and to deliver one job."""
 
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One thing to run.
-
-    Attributes:
-        part: which call it belongs to.
-        command: after ``python -m``.
-        expected_s: on an H200 host, from the first runs there; the limit of the stage is half as much again.
-        all_gpus: it may use every GPU; the others keep to the first.
-    """
-
-    name: str
-    part: str
-    command: tuple[str, ...]
-    expected_s: float
-    all_gpus: bool = False
-
-
-def sweep(spec: str, *words: str, probe: bool = False) -> tuple[str, ...]:
-    """The command of a sweep; the link is measured around those that ask for it."""
-    return ("orchestrator", "sweep", spec, "--quiet", *words, *(() if probe else ("--no-probe",)))
-
-
-def replaced(**values: object) -> tuple[str, ...]:
-    """``--set`` for each axis."""
-    return tuple(word for name, value in values.items() for word in ("--set", f"{name}={value}"))
-
-
-SLEEP_7B = {"model": "qwen2.5-7b", "num_gpus": 2, "gc_freeze": "false", "repeats": 1, "warmup": 2}
-
-STAGES = (
-    # One GPU. The link is measured before and after the first.
-    Stage("findings", "one", sweep("findings", *replaced(repeats=1), probe=True), 300),
-    Stage("instrument", "one", sweep("instrument", *replaced(hidden_dim=4096, repeats=4)), 100),
-    Stage("known_faults", "one", sweep("known_faults"), 45),
-    Stage("bytes", "one", sweep("bytes"), 190, all_gpus=True),
-    Stage("findings again", "one", sweep("findings"), 300),
-    # Two.
-    Stage(
-        "sleep 7B", "two",
-        sweep(
-            "rlhf_sleep", "--name", "sleep_7b",
-            *replaced(**SLEEP_7B, iteration=6, dwell_s=2, hold_bytes="16e9", pin_backend="host_register:16"),
-            probe=True,
-        ), 190, all_gpus=True,
-    ),
-    Stage("scaling", "two", sweep("scaling", probe=True), 170, all_gpus=True),
-    Stage(
-        "sleep 7B, pinned by torch's default", "two",
-        sweep(
-            "rlhf_sleep", "--name", "sleep_7b_default",
-            *replaced(**SLEEP_7B, iteration=4, dwell_s=0, hold_bytes=0, included_state="all"),
-        ), 110, all_gpus=True,
-    ),
-    Stage("bytes, two ranks", "two", sweep("bytes", "--name", "bytes-2", *replaced(num_gpus=2)), 190,
-          all_gpus=True),
-    # Against the example's own loop, which is started by the deepspeed command: 30 s a job.
-    Stage(
-        "example", "example",
-        ("benchmarks.example_loop", "--name", "example_4096", "--trials", "1", "--orch-trials", "10"), 530,
-    ),
-    # Two of the four cells and no spawn: with all of it a round alone takes five minutes.
-    Stage(
-        "parity", "parity",
-        ("benchmarks.parity", "--rounds", "4", "--set", "pin_memory=true", "--launchers", "fork"), 430,
-    ),
-)  # fmt: skip
 
 TINY = replaced(**{"ds.zero_optimization.reduce_bucket_size": "5e6"})
 
@@ -253,7 +186,15 @@ def touch_memory(size_bytes: int, processes: int = 16) -> float:
     the machine's growth, and a plan would find less memory than there is.
     """
     began = time.monotonic()
-    program = "import mmap, sys; memory = mmap.mmap(-1, int(sys.argv[1])); memory.madvise(23)"
+    program = (
+        "import mmap, sys\n"
+        "memory = mmap.mmap(-1, int(sys.argv[1]))\n"
+        "try:\n"
+        "    memory.madvise(23)\n"  # MADV_POPULATE_WRITE, where the kernel has it
+        "except OSError:\n"
+        "    for place in range(0, len(memory), mmap.PAGESIZE):\n"
+        "        memory[place] = 1\n"
+    )
     share = str(max(size_bytes // processes, 1))
     running = [subprocess.Popen([sys.executable, "-S", "-c", program, share]) for _ in range(processes)]
     for process in running:
@@ -275,7 +216,7 @@ def main() -> None:
     """Runs the parts named; exit status 1 if a stage ended otherwise than well or out of time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help="one, two, example, parity, or a stage's name"
+        "parts", nargs="*", metavar="PART", help="one, two, four, example, parity, or a stage"
     )
     parser.add_argument(
         "--list", action="store_true", help="print the stages and what they are expected to take"

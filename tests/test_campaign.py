@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.campaign import STAGES, Campaign, Stage, run_within, smaller, touch_memory
+from benchmarks.campaign import Campaign, run_within, smaller, touch_memory
 from benchmarks.example_loop import Example, figures
 from benchmarks.shipping import counts, without_folders
+from benchmarks.stages import STAGES, Stage
 from orchestrator.cli.main import main
 from orchestrator.spec.bytes import predict
 from orchestrator.spec.load import load_plan

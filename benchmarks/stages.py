@@ -1,0 +1,78 @@
+"""What docs/findings.md needs to be measured, the most useful first, and how long each may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One thing to run.
+
+    Attributes:
+        part: which call it belongs to.
+        command: after ``python -m``.
+        expected_s: on an H200 host, from the first runs there; the limit of the stage is half as much again.
+        all_gpus: it may use every GPU; the others keep to the first.
+    """
+
+    name: str
+    part: str
+    command: tuple[str, ...]
+    expected_s: float
+    all_gpus: bool = False
+
+
+def sweep(spec: str, *words: str, probe: bool = False) -> tuple[str, ...]:
+    """The command of a sweep; the link is measured around those that ask for it."""
+    return ("orchestrator", "sweep", spec, "--quiet", *words, *(() if probe else ("--no-probe",)))
+
+
+def replaced(**values: object) -> tuple[str, ...]:
+    """``--set`` for each axis."""
+    return tuple(word for name, value in values.items() for word in ("--set", f"{name}={value}"))
+
+
+SLEEP_7B = {"model": "qwen2.5-7b", "num_gpus": 2, "gc_freeze": "false", "repeats": 1, "warmup": 2}
+
+STAGES = (
+    # One GPU. The link is measured before and after the first.
+    Stage("findings", "one", sweep("findings", *replaced(repeats=1), probe=True), 300),
+    Stage("instrument", "one", sweep("instrument", *replaced(hidden_dim=4096, repeats=4)), 100),
+    Stage("known_faults", "one", sweep("known_faults"), 45),
+    Stage("bytes", "one", sweep("bytes"), 190, all_gpus=True),
+    Stage("findings again", "one", sweep("findings"), 300),
+    # Two.
+    Stage(
+        "sleep 7B", "two",
+        sweep(
+            "rlhf_sleep", "--name", "sleep_7b",
+            *replaced(**SLEEP_7B, iteration=6, dwell_s=2, hold_bytes="16e9", pin_backend="host_register:16"),
+            probe=True,
+        ), 190, all_gpus=True,
+    ),
+    Stage("scaling", "two", sweep("scaling", probe=True), 170, all_gpus=True),
+    Stage(
+        "sleep 7B, pinned by torch's default", "two",
+        sweep(
+            "rlhf_sleep", "--name", "sleep_7b_default",
+            *replaced(**SLEEP_7B, iteration=4, dwell_s=0, hold_bytes=0, included_state="all"),
+        ), 110, all_gpus=True,
+    ),
+    Stage("bytes, two ranks", "two", sweep("bytes", "--name", "bytes-2", *replaced(num_gpus=2)), 190,
+          all_gpus=True),
+    # Four: the example's published case, a trial of the four settings after the other (about five minutes
+    # each, most of it pageable copies), and the same size a rank on one, two and four.
+    Stage("scaling, four ranks", "four", sweep("scaling", probe=True), 150, all_gpus=True),
+    Stage("published", "four", sweep("deepspeed_example", probe=True), 1500, all_gpus=True),
+    # Against the example's own loop, which is started by the deepspeed command: 30 s a job.
+    Stage(
+        "example", "example",
+        ("benchmarks.example_loop", "--name", "example_4096", "--trials", "1", "--orch-trials", "10"), 530,
+    ),
+    # Two of the four cells and no spawn: with all of it a round alone takes five minutes.
+    Stage(
+        "parity", "parity",
+        ("benchmarks.parity", "--rounds", "4", "--set", "pin_memory=true", "--launchers", "fork"), 430,
+    ),
+)  # fmt: skip
