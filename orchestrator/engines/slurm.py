@@ -126,7 +126,7 @@ class SlurmEngine:
             publish(paths.order_file(), {"nodes": [order.to_json() for order in orders]}, mode=0o600)
             write_script(
                 paths.batch_script,
-                "orchestrator.launch.node",
+                "orchestrator.launch.node_start",
                 ["--order", str(paths.order_file())],
                 nodes=need.nodes,
             )

@@ -6,10 +6,14 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from orchestrator.launch.loop import Loop
 from orchestrator.launch.processes import SUPERVISOR_VARIABLE, children_of_self
 from orchestrator.store.owner import this_owner
+
+if TYPE_CHECKING:
+    from orchestrator.launch.spares import Spares
 
 OnExit = Callable[[int | None], None]
 """Gets ``os.waitstatus_to_exitcode`` of the end (negative: a signal), or None if nobody saw it."""
@@ -18,11 +22,12 @@ OnExit = Callable[[int | None], None]
 class Children:
     """Every process that this one answers for: those it started, those a fork server forked for it."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, spares: Spares | None = None) -> None:
         self._on_exit: dict[int, OnExit] = {}
         self._popen: dict[int, subprocess.Popen[bytes]] = {}
         self._on_stray: list[Callable[[], None]] = []
         self._loop = loop
+        self._spares = spares
         self._mark = {SUPERVISOR_VARIABLE: this_owner()}
         signal.signal(signal.SIGCHLD, lambda _number, _frame: loop.post(self.reap))
 
@@ -54,6 +59,23 @@ class Children:
         self._popen[process.pid] = process
         self._on_exit[process.pid] = on_exit
         return process.pid
+
+    def spawn_rank(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        folder: str,
+        output: int,
+        on_exit: OnExit,
+    ) -> int:
+        """As ``spawn``, by a spare process where there is one."""
+        if self._spares is not None:
+            pid = self._spares.become(command, {**environment, **self._mark}, folder, output)
+            if pid is not None:
+                self._on_exit[pid] = on_exit
+                return pid
+        return self.spawn(command, environment=environment, folder=folder, output=output, on_exit=on_exit)
 
     def adopt(self, pid: int, on_exit: OnExit) -> None:
         """Answer for a process that a fork server has forked."""

@@ -239,7 +239,7 @@ class RankGroup:
         for state in self.states.values():
             assert state.output is not None
             rank = state.placement.rank
-            pid = self._children.spawn(
+            pid = self._children.spawn_rank(
                 commands.spawn_command(self.order.worker, self.job_file, rank),
                 environment={**base, **rank_variables(state.placement)},
                 folder=str(self.paths.run_dir),

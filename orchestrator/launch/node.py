@@ -34,6 +34,7 @@ from orchestrator.launch.supervisor import Supervisor
 if TYPE_CHECKING:
     from orchestrator.launch.devices import Device
     from orchestrator.launch.meeting import Meeting
+    from orchestrator.launch.spares import Spares
 
 _PROGRESS_EVERY_S = 1.0
 
@@ -94,7 +95,9 @@ class _Events:
         self._file.write(json.dumps(line).encode() + b"\n")
 
 
-def run_node(order: LaunchOrder, tell: Callable[[SupervisorEvent], None]) -> NodeReport:
+def run_node(
+    order: LaunchOrder, tell: Callable[[SupervisorEvent], None], spares: Spares | None = None
+) -> NodeReport:
     """Run this node's ranks to their end and leave the report in the run directory."""
     order = replace(place_on_devices(order), finish=False)
     if order.launcher == "fork":
@@ -113,7 +116,7 @@ def run_node(order: LaunchOrder, tell: Callable[[SupervisorEvent], None]) -> Nod
         if isinstance(event, Ended):
             supervisor.loop.stop()
 
-    supervisor = Supervisor(take)
+    supervisor = Supervisor(take, spares=spares)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(
             number,
@@ -167,21 +170,26 @@ def read_reports(paths: AttemptPaths, num_nodes: int) -> list[NodeReport]:
     return found
 
 
-def main() -> int:
-    """See the module."""
-    parser = argparse.ArgumentParser(prog="python -m orchestrator.launch.node")
-    parser.add_argument("--order", type=Path, required=True)
-    parser.add_argument("--node-rank", type=int, default=int(os.environ.get("SLURM_NODEID", "0")))
-    arguments = parser.parse_args()
+def run_order(path: str, node_rank: int, spares: Spares | None = None) -> int:
+    """Run the order in a file; the exit status of this process."""
     try:
-        order = load_order(arguments.order, arguments.node_rank)
+        order = load_order(Path(path), node_rank)
         paths = AttemptPaths(Path(order.run_dir))
         paths.run_dir.mkdir(parents=True, exist_ok=True)
-        report = run_node(order, _Events(events_path(paths, order.node_rank)).tell)
+        report = run_node(order, _Events(events_path(paths, order.node_rank)).tell, spares)
     except OrchError as error:
         print(error, file=sys.stderr)
         return error.exit_status
     return 0 if report.delivered else 1
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="python -m orchestrator.launch.node")
+    parser.add_argument("--order", required=True)
+    parser.add_argument("--node-rank", type=int, default=int(os.environ.get("SLURM_NODEID", "0")))
+    arguments = parser.parse_args()
+    return run_order(arguments.order, arguments.node_rank)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from orchestrator.launch.verdict import Stop
 from orchestrator.store.status import Verdict
 
 if TYPE_CHECKING:
+    from orchestrator.launch.spares import Spares
     from orchestrator.store.rows import AttemptEnd
 
 _SPOOL_POLL_S = 0.1
@@ -48,10 +49,15 @@ _LAST_WRITES_S = 30.0
 class Supervisor:
     """The attempts of this process; ``emit`` tells whoever ordered them."""
 
-    def __init__(self, tell: Callable[[SupervisorEvent], None], db_url: str | None = None) -> None:
+    def __init__(
+        self,
+        tell: Callable[[SupervisorEvent], None],
+        db_url: str | None = None,
+        spares: Spares | None = None,
+    ) -> None:
         become_subreaper()
         self.loop = Loop()
-        self.children = Children(self.loop)
+        self.children = Children(self.loop, spares)
         self.servers = ForkServers(self.loop, self.children, lambda text: self.emit(Notice(text)))
         self.sections = Sections(self.loop)
         self.oom = OomWatch()

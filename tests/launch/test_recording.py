@@ -170,6 +170,17 @@ def test_b2_node_whose_rank_is_silent_fails(bench: Bench) -> None:
     assert process.returncode == 1
 
 
+def test_node_of_a_scheduler_forks_its_ranks_before_it_loads_anything(bench: Bench) -> None:
+    order = bench.order("good", ranks=2)
+    file = bench.folder / "order.json"
+    file.write_text(json.dumps({"nodes": [order.to_json()]}))
+    process = _start("orchestrator.launch.node_start", "--order", str(file))
+    process.communicate()
+    assert process.returncode == 0
+    [report] = read_reports(AttemptPaths(Path(order.run_dir)), 1)
+    assert report.delivered
+
+
 def test_two_nodes_agree_on_a_port_and_both_deliver(bench: Bench) -> None:
     whole = bench.order("good", ranks=2, num_nodes=2, timed_section=False)
     nodes = [replace(whole, ranks=(whole.ranks[rank],), node_rank=rank) for rank in (0, 1)]
