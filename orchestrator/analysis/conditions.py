@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.axes import AXIS_BY_NAME, AxisType
+from orchestrator.spec.presets import JOIN
+from orchestrator.spec.values import ValueRefused, read_value
 
 Value = bool | int | float | str | None
 
@@ -22,6 +24,8 @@ _ORDER: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_RELATIONS = "write axis=value, or one of != < <= > >="
+_AND = re.compile(r"\s(?:and|&&?|or|\|\|?)\s+[A-Za-z_][\w.]*\s*[=<>!]", re.IGNORECASE)
 _WORDS: dict[str, Value] = {"true": True, "yes": True, "false": False, "no": False, "null": None}
 
 
@@ -37,14 +41,22 @@ class Condition:
         """Whether the job's value satisfies it; a missing value satisfies only ``=null`` and ``!=x``."""
         value = values.get(self.column)
         if self.relation == "=":
-            return any(_equal(value, text) for text in self.texts)
+            return self._is_any(value)
         if self.relation == "!=":
-            return not any(_equal(value, text) for text in self.texts)
+            return not self._is_any(value)
         if value is None or isinstance(value, bool):
             return False
-        if isinstance(value, str):  # times are ISO-8601, so their order is that of the text
-            return _compare_text(value, self.relation, self.texts[0])
+        if isinstance(
+            value, str
+        ):  # times are ISO-8601, so their order is that of the text; no other word has one
+            return _is_time(self.column) and _compare_text(value, self.relation, self.texts[0])
         return _ORDER[self.relation](value, float(self.texts[0]))
+
+    def _is_any(self, value: Value) -> bool:
+        # A cell may be given by its first letters, as every output shows it.
+        if self.column == "cell" and isinstance(value, str):
+            return any(value.removeprefix("v1:").startswith(t.removeprefix("v1:")) for t in self.texts if t)
+        return any(_equal(value, text) for text in self.texts)
 
 
 def parse_conditions(texts: Sequence[str], columns: Collection[str]) -> tuple[Condition, ...]:
@@ -59,16 +71,34 @@ def parse_conditions(texts: Sequence[str], columns: Collection[str]) -> tuple[Co
 def _parse(text: str, columns: Collection[str]) -> Condition:
     match = _CONDITION.fullmatch(text)
     if match is None:
-        raise SpecError(f"'{text}' is not a condition", "--where", "write axis=value, or one of != < <= > >=")
+        raise SpecError(f"'{text}' is not a condition", "--where", _RELATIONS)
     column, relation, value = match[1], match[2].replace("==", "="), match[3].strip()
+    if value.startswith((">", "<", "=")) or _AND.search(value):
+        fix = "of several conditions each has a --where of its own" if _AND.search(value) else _RELATIONS
+        raise SpecError(f"'{text}' is not a condition", "--where", fix)
     if column not in columns:
-        raise SpecError(f"'{column}' is no column of a job", "--where", _nearest(column, columns))
+        raise SpecError(f"'{column}' is no column of a job", "--where", nearest(column, columns))
     if relation in _ORDER:
+        axis = AXIS_BY_NAME.get(column)
+        if axis is not None and axis.type not in (AxisType.INTEGER, AxisType.NUMBER):
+            raise SpecError(f"'{text}': {column} has no order", "--where", "ask for = or !=")
         return Condition(column, relation, (value,) if _is_time(column) else (_number(text, value),))
     parts = tuple(part.strip() for part in value.split(","))
     for part in parts:
         _check(text, column, part)
-    return Condition(column, relation, parts)
+    return Condition(column, relation, tuple(_canonical(column, part) for part in parts))
+
+
+def _canonical(column: str, part: str) -> str:
+    """A word as the database has it: ``bf16`` is bfloat16, a preset its states; unknown ones as they are."""
+    axis = AXIS_BY_NAME.get(column)
+    if axis is None or axis.type not in (AxisType.STRING, AxisType.STATES) or part.lower() == "null":
+        return part
+    try:
+        raw: object = part.split(JOIN) if axis.type is AxisType.STATES else part
+        return str(read_value(column, raw))
+    except ValueRefused:
+        return part
 
 
 def _check(text: str, column: str, part: str) -> None:
@@ -96,11 +126,18 @@ def _number(text: str, value: str) -> str:
     return value
 
 
-def _nearest(column: str, columns: Collection[str]) -> str:
+def nearest(word: str, columns: Collection[str]) -> str:
+    """``did you mean …?`` for a misspelt column: by spelling, then by what begins with the word."""
     import difflib
 
-    near = difflib.get_close_matches(column, list(columns), 3)
-    return f"did you mean {', '.join(near)}?" if near else "see: orch sql 'select * from job_summary limit 1'"
+    plain = {column.lower(): column for column in columns}
+    asked = word.lower().replace("-", "_")
+    longer = sorted((name for name in plain if name.startswith(asked)), key=lambda name: "median" not in name)
+    close = [] if len(longer) > 2 else difflib.get_close_matches(asked, list(plain), 3)
+    near = list(dict.fromkeys([*(name for name in close if name == asked), *longer, *close]))[:3]
+    if not near:
+        return "see: orch sql 'select * from job_summary limit 1'"
+    return f"did you mean {', '.join(plain[name] for name in near)}?"
 
 
 def _equal(value: Value, text: str) -> bool:

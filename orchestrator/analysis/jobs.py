@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.analysis.conditions import parse_conditions
+from orchestrator.analysis.conditions import Condition, parse_conditions
 from orchestrator.spec.axes import AXES, AXIS_BY_NAME
 from orchestrator.spec.presets import states_label
 from orchestrator.store import queries_report as queries
@@ -131,6 +131,8 @@ class JobSet:
     """Axes that vary over all jobs; no others can vary over some of them."""
     measured: tuple[Job, ...] = ()
     """The jobs with figures."""
+    why_none: tuple[str, ...] = ()
+    """Where no job satisfies the conditions: which of them none does, and what values there are."""
 
     def varying(self, jobs: Sequence[Job] | None = None) -> tuple[str, ...]:
         """Axes with more than one value among these jobs; inactive counts as a value."""
@@ -160,7 +162,27 @@ def load_jobs(store: queries.Reads, sweep_name: str | None, where: Sequence[str]
     known = {int(str(e["environment_id"])): e for e in queries.environments(store, sweep.sweep_id)}
     axes = (*AXIS_ORDER, *dotted)
     measured = tuple(job for job in jobs if job.is_measured)
-    return JobSet(sweep, jobs, axes, columns, known, tuple(where), varying_axes(axes, jobs), measured)
+    varying = varying_axes(axes, jobs)
+    reasons = () if jobs else _why_none(conditions, where, records)
+    return JobSet(sweep, jobs, axes, columns, known, tuple(where), varying, measured, reasons)
+
+
+def _why_none(
+    conditions: Sequence[Condition], texts: Sequence[str], records: Sequence[Mapping[str, Value]]
+) -> tuple[str, ...]:
+    """Of each condition that no job of the sweep satisfies: which values there are."""
+    reasons = []
+    for condition, text in zip(conditions, texts, strict=True):
+        if any(condition.holds(record) for record in records):
+            continue
+        values = sorted({str(axis_value(condition.column, r.get(condition.column))) for r in records})
+        shown = ", ".join("null" if value == "None" else value for value in values[:_MOST_VALUES])
+        more = f" and {len(values) - _MOST_VALUES} more" if len(values) > _MOST_VALUES else ""
+        reasons.append(f"no job has {text}; there are: {shown}{more}")
+    return tuple(reasons)
+
+
+_MOST_VALUES = 8
 
 
 def varying_axes(axes: Iterable[str], jobs: Sequence[Job]) -> tuple[str, ...]:

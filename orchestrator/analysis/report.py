@@ -61,8 +61,9 @@ def build_report(store: queries.Reads, request: ReportRequest) -> Report:
         SpecError: no such sweep, axis, metric or condition.
     """
     jobs = load_jobs(store, request.sweep, request.where)
-    by = checked_columns(request.by, jobs.axes, "--by")
-    metrics = checked_columns(request.metrics, jobs.columns, "--metric")
+    by = checked_columns(request.by, jobs.axes, "--by", _not_for_groups(jobs))
+    axes = dict.fromkeys(jobs.axes, "it is an axis: --by groups by it, --where chooses")
+    metrics = checked_columns(request.metrics, jobs.columns, "--metric", axes)
     for name in metrics:
         if any(isinstance(job.values.get(name), str) for job in jobs.jobs):
             raise SpecError(f"'{name}' is no number", "--metric")
@@ -82,6 +83,12 @@ def build_report(store: queries.Reads, request: ReportRequest) -> Report:
         mixed=mixed,
         answers=answer(jobs),
     )
+
+
+def _not_for_groups(jobs: JobSet) -> dict[str, str]:
+    """Columns that are no axes, with what to do instead of grouping by them."""
+    others = dict.fromkeys(set(jobs.columns) - set(jobs.axes), "it is no axis; --metric shows it")
+    return others | {"cell": "a row a cell is what there is without --by", "status": "see: orch status"}
 
 
 def _differs(summary: Summary, name: str) -> bool:

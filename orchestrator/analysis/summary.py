@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.analysis.conditions import nearest
 from orchestrator.analysis.jobs import Job, JobSet, Value
 from orchestrator.errors import SpecError
 
@@ -99,19 +100,23 @@ def _flag_texts(members: Sequence[Job]) -> tuple[str, ...]:
     return tuple(name if count == whole else f"{name} ({count} of {whole})" for name, count in counts.items())
 
 
-def checked_columns(names: Sequence[str], known: Sequence[str], option: str) -> tuple[str, ...]:
-    """The names, split at commas, each a known column.
+def checked_columns(
+    names: Sequence[str], known: Sequence[str], option: str, others: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """The names, split at commas and blanks, each a known column.
+
+    Args:
+        others: columns that are known but of no use here, with what to do instead.
 
     Raises:
-        SpecError: one is not, with what it may have meant.
+        SpecError: one is not known, with what it may have meant.
     """
-    import difflib
-
-    chosen = [part.strip() for name in names for part in name.split(",") if part.strip()]
+    chosen = [part for name in names for part in name.replace(",", " ").split()]
+    if names and not chosen:
+        raise SpecError("it names nothing", option)
     for name in chosen:
+        if others and name in others:
+            raise SpecError(f"'{name}' does not go here", option, others[name])
         if name not in known:
-            near = difflib.get_close_matches(name, known, 3)
-            known_by = "see: orch sql 'select * from job_summary limit 1'"
-            fix = f"did you mean {', '.join(near)}?" if near else known_by
-            raise SpecError(f"'{name}' is unknown", option, fix)
+            raise SpecError(f"'{name}' is unknown", option, nearest(name, known))
     return tuple(dict.fromkeys(chosen))

@@ -115,6 +115,9 @@ def caption_lines(report: Report) -> list[str]:
     chosen = f" where {' and '.join(jobs.where)}" if jobs.where else ""
     count = f"{len(jobs.jobs)} job{'s' * (len(jobs.jobs) != 1)}"
     lines = [f"{jobs.sweep.name}{chosen}: {count}" + (f" ({counted})" if counted else "")]
+    lines += jobs.why_none
+    if not jobs.jobs:
+        return lines
     several = len(jobs.environments) > 1
     for environment_id, environment in sorted(jobs.environments.items()):
         letter = f"environment {environment_letter(jobs, environment_id)}: " if several else ""

@@ -20,6 +20,7 @@ from orchestrator.render.report import people_table
 from orchestrator.store import Store
 from tests.fixtures.make_results import JobPlan, Writer, axes
 
+SHIPPED = Path(__file__).parents[2] / "docs" / "data" / "h200-x2.db"
 Orch = Callable[..., Result]
 Sql = Callable[[str], list[tuple[Any, ...]]]
 
@@ -191,6 +192,7 @@ def test_where_keeps_what_satisfies_every_condition(orch: Orch, sql: Sql) -> Non
         (["status!=ok"], 6), (["status=failed,skipped"], 2), (["hidden_dim=4096,8192", "status=ok"], 36),
         (["pin_memory_then=null"], 64), (["offload_s_median<0.1"], 3), (["env.NOTE=null"], 64),
         (["hidden_dim==1024", "num_nodes=2"], 1), (["gc_freeze=yes"], 9),
+        (["dtype=bf16", "status=ok"], 58), (["dtype=torch.float16"], 1), (["host>3"], 0),
     ],
 )  # fmt: skip
 def test_where_conditions(orch: Orch, conditions: list[str], count: int) -> None:
@@ -210,6 +212,12 @@ def test_where_conditions(orch: Orch, conditions: list[str], count: int) -> None
         ("pin_memory=maybe", "pin_memory is true or false"),
         ("1=1; DROP TABLE job", "is not a condition"),
         ("__class__=1", "is no column of a job"),
+        ("PIN_MEMORY=yes", "did you mean pin_memory"),
+        ("hidden-dim=1", "did you mean hidden_dim?"),
+        ("hidden_dim=>1024", "write axis=value, or one of"),
+        ("hidden_dim=1024 and pin_memory=yes", "each has a --where of its own"),
+        ("dtype>3", "dtype has no order"),
+        ("offload_s=1", "did you mean offload_s_median"),
     ],
 )
 def test_where_refuses_what_it_cannot_read(orch: Orch, condition: str, message: str) -> None:
@@ -217,6 +225,60 @@ def test_where_refuses_what_it_cannot_read(orch: Orch, condition: str, message: 
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
+
+
+def test_where_knows_a_cell_by_its_first_letters_and_states_by_any_name(orch: Orch) -> None:
+    def cells(condition: str) -> set[str]:
+        report = orch("report", "known_faults", "--db", SHIPPED, "--json", "--where", condition)
+        return {row["cell"][3:9] for row in json.loads(report.stdout)}
+
+    assert cells("cell=4cac54") == {"4cac54"}
+    assert cells("cell=4cac54,v1:190ef6") == {"4cac54", "190ef6"}
+    assert cells("included_state=keep_lp_params") == {"190ef6"}
+    assert cells("included_state=lp_grads+contiguous_grad_buffer+hp_params+optim_states") == {"190ef6"}
+    assert len(cells("cell!=4cac54")) == 5
+
+
+@pytest.mark.parametrize(
+    ("condition", "there_are"),
+    [
+        ("hidden_dim=99", "no job has hidden_dim=99; there are: 1024"),
+        ("dtype=float8", "no job has dtype=float8; there are: bfloat16"),
+        ("status=okay", "no job has status=okay; there are: failed, ok"),
+        ("included_state=lp_grads", "there are: all, keep_lp_params, lp_params"),
+    ],
+)
+def test_where_nothing_is_found_the_report_says_what_there_is(
+    orch: Orch, condition: str, there_are: str
+) -> None:
+    shown = orch("report", "known_faults", "--db", SHIPPED, "--where", condition)
+    assert shown.exit_code == 0
+    assert there_are in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--by", "PIN_MEMORY", "did you mean pin_memory"),
+        ("--by", "pin-memory", "did you mean pin_memory"),
+        ("--by", "offload_s_median", "it is no axis; --metric shows it"),
+        ("--by", "cell", "a row a cell is what there is without --by"),
+        ("--by", "", "it names nothing"),
+        ("--metric", "pin_memory", "it is an axis"),
+        ("--metric", "offload", "did you mean offload_s_median"),
+        ("--metric", ",", "it names nothing"),
+    ],
+)
+def test_by_and_metric_refuse_what_is_not_theirs(orch: Orch, option: str, value: str, message: str) -> None:
+    result = orch("report", option, value)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_by_takes_commas_and_blanks_alike(orch: Orch) -> None:
+    commas = orch("report", "--by", "pin_memory,non_blocking").stdout
+    assert orch("report", "--by", "pin_memory non_blocking").stdout == commas
+    assert orch("report", "--by", "pin_memory", "--by", "non_blocking").stdout == commas
 
 
 def test_a_where_value_is_never_run(orch: Orch, sql: Sql) -> None:
