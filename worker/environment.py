@@ -31,17 +31,24 @@ _ALLOWED = re.compile(
 )
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASS|PASSWORD|CREDENTIAL|AUTH)", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
-# They differ from job to job on one and the same stack.
-_PER_JOB = {"CUDA_VISIBLE_DEVICES", "TORCH_EXTENSIONS_DIR", "SLURM_JOB_ID"}
+# They differ from job to job on one and the same stack; the allocator's settings are the axis pin_backend.
+_PER_JOB = {
+    "CUDA_VISIBLE_DEVICES", "TORCH_EXTENSIONS_DIR", "SLURM_JOB_ID", "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+}  # fmt: skip
 # A container image's conditions on drivers: long, and no process reads them after its start.
 _NOISE = {"NVIDIA_REQUIRE_CUDA", "NVIDIA_PRODUCT_NAME", "NVIDIA_DRIVER_CAPABILITIES"}
 
 
 def variables(environ: Mapping[str, str], cell_env: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables worth keeping: allowed names and the cell's own, secrets masked."""
+    """The environment variables worth keeping: allowed names, secrets masked.
+
+    The cell's own are left out: they are what is compared (``job.env`` has them), and cells of one sweep
+    would else count as run on stacks of their own.
+    """
     kept = {}
     for name, value in sorted(environ.items()):
-        if name in _PER_JOB | _NOISE or not (_ALLOWED.match(name) or name in cell_env):
+        if name in _PER_JOB | _NOISE or name in cell_env or not _ALLOWED.match(name):
             continue
         kept[name] = "***" if _SECRET.search(name) else _URL_PASSWORD.sub(r"\1***@", value)
     return kept
