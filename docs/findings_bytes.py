@@ -135,8 +135,8 @@ under ZeRO-3."""
     if split:
         row = max(split, key=lambda one: one["copied"])
         what += (
-            f" Split at {size(row['copied'])} under ZeRO-{row['ZeRO']}: {seconds(row['offload_s'])} in all, of"
-            f" them {seconds(row['gc_s'])} collecting, {seconds(row['copy_s'] or 0)} copying,"
+            f" Split at {size(row['copied'])} under ZeRO-{row['ZeRO']}: {seconds(row['offload_s'])} in all,"
+            f" of them {seconds(row['gc_s'])} collecting, {seconds(row['copy_s'] or 0)} copying,"
             f" {seconds(row['alloc_s'] or 0)} allocating."
         )
     return f"""### ZeRO-1 and 2 collect garbage three times an offload
