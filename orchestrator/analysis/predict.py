@@ -15,6 +15,7 @@ from orchestrator.analysis import measured
 from orchestrator.analysis.fit import MINIMUM_SIZES, SAME_SIZE_SHARE, Point, fit, points_of
 from orchestrator.analysis.measured import CHOICES, SIZE, STACK
 from orchestrator.errors import SpecError
+from orchestrator.render.values import human_bytes
 from orchestrator.spec.bytes import Prediction, predict_values
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ MOST_SPREAD = 100.0
 
 _NO_CURVE = (
     "the {jobs} jobs of {sizes} sizes measured so far lie on no curve: the interval would span more than a "
-    "factor of 100; measure more sizes"
+    "factor of 100; measure more sizes, nearer to this one, or on a quieter host"
 )
 
 WIDEN_PER_DIFFERENCE = 1.5
@@ -92,6 +93,7 @@ class Outlook:
         stack: its devices and versions, in words.
         ram_bytes: host memory there; None = not known.
         device_bytes: memory of one device there; None = not known.
+        on_cpu: whether the measurements are of a host without a device, where nothing is moved.
         advice: what to do where nothing was measured.
     """
 
@@ -101,12 +103,16 @@ class Outlook:
     stack: str = ""
     ram_bytes: int | None = None
     device_bytes: int | None = None
+    on_cpu: bool = False
     advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The cell asked about; ``shape`` replaces its model, ``is_setting_given`` keeps to its choices."""
+    """The cell asked about; ``shape`` replaces its model, ``is_setting_given`` keeps to its choices.
+
+    ``subject`` says it in words but for the ranks, which are GPUs only where there are any.
+    """
 
     cell: Cell
     subject: str
@@ -128,17 +134,30 @@ def outlook(question: Question, jobs: DataFrame | None, this_host: str) -> Outlo
         if question.host:
             raise SpecError(f"nothing was measured on {question.host}", "--host", "leave it out for bytes")
         alone = _bytes_only(question, values, "nothing was measured yet")
-        return Outlook(question.subject, (alone,), advice="for seconds measure this host: orch sweep SPEC")
+        return Outlook(
+            _subject(question, False), (alone,), advice="for seconds measure this host: orch sweep SPEC"
+        )
     stack = _one_stack(frame, question.host, this_host)
     row = stack.iloc[-1]
+    on_cpu = row["accelerator"] == "cpu"
+    words = [
+        str(row[name]) if name == "gpu_name" else f"{name} {row[name]}" for name in STACK[2:] if row[name]
+    ]
     return Outlook(
-        question.subject,
+        _subject(question, on_cpu),
         _predictions(question, values, stack),
         host=str(row["node"]),
-        stack=" · ".join(f"{name} {row[name]}" for name in STACK[2:] if row[name] is not None),
+        stack=" · ".join(["CPU only"] * on_cpu + words),
         ram_bytes=_count(row["ram_bytes"]),
         device_bytes=_count(row["device_bytes"]),
+        on_cpu=on_cpu,
     )
+
+
+def _subject(question: Question, on_cpu: bool) -> str:
+    ranks, nodes = question.cell.effective("num_gpus"), question.cell.effective("num_nodes")
+    text = f"{ranks} {'rank' if on_cpu else 'GPU'}{'s' * (ranks != 1)}"
+    return f"{question.subject} · {text}" + (f" each on {nodes} nodes" if nodes != 1 else "")
 
 
 def _count(value: object) -> int | None:
@@ -241,13 +260,14 @@ def _stretch(size: float, points: Sequence[Point]) -> tuple[str, float]:
         return f"measured at {count}, {MINIMUM_SIZES} are needed: sweep this setting over hidden_dim", 1.0
     stretch = max(1.0, size / most, least / size)
     if stretch > MOST_EXTRAPOLATION:
-        far = f"{size / 1e9:.3g} GB copied is {stretch:.1f} times beyond the measured {_range(points)}"
+        far = f"{human_bytes(size)} copied is {stretch:.3g} times beyond the measured {_range(points)}"
         return f"{far}; at most {MOST_EXTRAPOLATION:g} times is foretold: measure nearer", stretch
     return "", stretch
 
 
 def _range(points: Sequence[Point]) -> str:
-    return f"{points[0].copied_bytes / 1e9:.3g} … {points[-1].copied_bytes / 1e9:.3g} GB"
+    least, most = human_bytes(points[0].copied_bytes), human_bytes(points[-1].copied_bytes)
+    return least if len(points) == 1 else f"{least} … {most}"
 
 
 def _warnings(
@@ -256,7 +276,7 @@ def _warnings(
     found = list(differs)
     if stretch > 1 + SAME_SIZE_SHARE:
         found.append(
-            f"EXTRAPOLATED: {size / 1e9:.3g} GB copied lies outside the measured {_range(points)};"
+            f"EXTRAPOLATED: {human_bytes(size)} copied lies outside the measured {_range(points)};"
             f" the interval is {stretch:.1f} times as wide"
         )
     return tuple(found)

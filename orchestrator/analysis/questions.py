@@ -10,6 +10,7 @@ from orchestrator.errors import SpecError
 from orchestrator.spec.cell import Cell
 from orchestrator.spec.load import parse_plan
 from orchestrator.spec.models import ModelShape, Parameter, grouped
+from orchestrator.spec.presets import ALL, states_label
 
 _LAYER_NUMEL = 200_000_000
 """Elements of a layer of the stand-in: about those of a 7-billion-parameter model."""
@@ -63,7 +64,6 @@ def _subject(cell: Cell, shape: ModelShape | None) -> str:
         model = f"{count:.4g} {unit} parameters"
     elif model in ("linear", "transformer"):
         model = f"{model} {value('hidden_dim')}×{value('nlayers')}"
-    states = "all states" if value("included_state") == "all" else str(value("included_state"))
-    nodes = f" on {value('num_nodes')} nodes" if value("num_nodes") != 1 else ""
-    gpus = f"{value('num_gpus')} GPU{'s' * (value('num_gpus') != 1)}{' each' * bool(nodes)}"
-    return f"{model} · {value('dtype')} · ZeRO-{value('zero_stage')} · {states} · {gpus}{nodes}"
+    chosen = str(value("included_state"))
+    states = "all states" if chosen == ALL else states_label(chosen)
+    return f"{model} · {value('dtype')} · ZeRO-{value('zero_stage')} · {states}"

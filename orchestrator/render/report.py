@@ -31,7 +31,7 @@ from orchestrator.render.sentences import (
     waiting_line,
 )
 from orchestrator.render.terminal import console_for, stream_width
-from orchestrator.render.values import human, markdown_field, three_digits, visible
+from orchestrator.render.values import human, interval_text, markdown_field, three_digits, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +197,9 @@ def spread_text(column: str, found: Spread) -> str:
     """``0.642 s (0.640–0.655)``; without a range if there is one figure only."""
     if found.median is None or found.least is None or found.greatest is None:
         return ""
-    text = human(column, found.median)
     if found.count < 2:
-        return text
-    least, greatest = human(column, found.least), human(column, found.greatest)
-    if least.rpartition(" ")[2] == greatest.rpartition(" ")[2] == text.rpartition(" ")[2]:
-        least, greatest = least.rpartition(" ")[0] or least, greatest.rpartition(" ")[0] or greatest
-    return f"{text} ({least}–{greatest})"
+        return human(column, found.median)
+    return interval_text(column, found.median, found.least, found.greatest)
 
 
 def _write_ending(report: Report, style: Style, out: IO[str]) -> None:

@@ -109,6 +109,14 @@ def _human_number(column: str, value: float) -> str:
     return exact(value)
 
 
+def interval_text(column: str, value: float, low: float, high: float) -> str:
+    """``0.642 s (0.640–0.655)``: the unit once where all three have the same."""
+    text, least, greatest = human(column, value), human(column, low), human(column, high)
+    if least.rpartition(" ")[2] == greatest.rpartition(" ")[2] == text.rpartition(" ")[2]:
+        least, greatest = least.rpartition(" ")[0] or least, greatest.rpartition(" ")[0] or greatest
+    return f"{text} ({least}–{greatest})"
+
+
 def csv_field(value: Scalar) -> str:
     """A value for CSV, quoted where it must be.
 

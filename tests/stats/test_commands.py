@@ -101,7 +101,7 @@ def test_predict_from_the_database(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_predict_without_a_database_gives_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert orch("predict", "--db", str(tmp_path / "none.db"), "--model", "llama-2-7b") == 0
     out = capsys.readouterr().out
-    assert "frees 108.8 GB" in out
+    assert "frees 109 GB a GPU" in out
     assert "nothing was measured yet" in out
     assert not (tmp_path / "none.db").exists()
 

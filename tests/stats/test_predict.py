@@ -117,7 +117,7 @@ def test_two_sizes_are_too_few_for_a_third(tmp_path: Path) -> None:
     two = measured(tmp_path, sizes=h200.SIZES[:2], settings=["pin1 nb1"])
     (found,) = ask(two, "hidden_dim=8192", "nlayers=8", *FAST).settings
     assert found.offload is None
-    assert "measured at 2 sizes only (2.15 … 4.3 GB), 3 are needed" in found.refusal
+    assert "measured at 2 sizes only (2.15 GB … 4.30 GB), 3 are needed" in found.refusal
     (same,) = ask(two, "hidden_dim=8192", "nlayers=4", *FAST).settings
     assert same.offload is not None
     assert same.offload.form == "as measured"
@@ -217,3 +217,67 @@ def test_sizes_that_lie_on_no_curve_foretell_nothing(jobs: DataFrame) -> None:
 def test_a_small_model_is_counted_in_millions() -> None:
     assert ask(None, params=1.5e6).subject.startswith("1.5 million parameters")
     assert ask(None, params=7.6e9).subject.startswith("7.6 billion parameters")
+
+
+def on_cpu(jobs: DataFrame) -> DataFrame:
+    """The same times, as if a host without a device had given them."""
+    return jobs.assign(accelerator="cpu", gpu_name=None, driver=None, device_bytes=None)
+
+
+def test_measurements_of_a_cpu_promise_no_freed_device_memory_no_link_and_no_payback(jobs: DataFrame) -> None:
+    out = io.StringIO()
+    found = ask(on_cpu(jobs), "hidden_dim=8192", "nlayers=12", "num_gpus=2", *FAST)
+    assert found.on_cpu
+    render_outlook(found, format="table", out=out)
+    text = out.getvalue()
+    assert text.startswith("linear 8192×12 · bfloat16 · ZeRO-3 · all states · 2 ranks\n")
+    assert "on a CPU nothing leaves the device; a GPU would free " in text
+    assert "a GPU host would pin " in text
+    assert "CPU only" in text
+    assert "asleep" in text
+    for untrue in (
+        "frees",
+        "a GPU · ",
+        "GB/s",
+        "of the link",
+        "host RAM",
+        "has paid",
+        "warning: this is more",
+    ):
+        assert untrue not in text
+
+
+def test_measurements_of_a_cpu_give_json_that_says_so(jobs: DataFrame) -> None:
+    out = io.StringIO()
+    render_outlook(ask(on_cpu(jobs), "hidden_dim=8192", "nlayers=12", *FAST), format="json", out=out)
+    told = json.loads(out.getvalue())
+    (setting,) = told["settings"]
+    assert told["on_cpu"] is True
+    assert setting["offload"]["seconds"] > 0
+    assert setting["offload"]["gbps"] is None
+    assert setting["offload"]["link_share"] is None
+    assert setting["payback"] is None
+    assert setting["pinned_fits"] is None
+
+
+def test_one_host_that_is_not_this_one_speaks_only_for_itself_and_is_named(jobs: DataFrame) -> None:
+    out = io.StringIO()
+    render_outlook(ask(jobs, "hidden_dim=8192", "nlayers=12", *FAST), format="table", out=out)
+    assert "as measured on gpu1: NVIDIA H200" in out.getvalue()
+    with pytest.raises(SpecError, match="times of one host say nothing of another"):
+        ask(jobs, "hidden_dim=8192", *FAST, host="gpu2")
+
+
+def test_shipped_measurements_answer_a_measured_size_and_refuse_every_other() -> None:
+    shipped = measured_or_none(str(Path(__file__).parents[2] / "docs" / "data" / "h200-x2.db"))
+    measured_size = ask(shipped, "hidden_dim=1024", "nlayers=4", "pin_memory=true", "non_blocking=false")
+    (found,) = measured_size.settings
+    assert found.offload is not None
+    assert found.offload.form == "as measured"
+    assert found.offload.low_s < found.offload.seconds < found.offload.high_s
+    assert found.payback is not None
+    assert measured_size.ram_bytes is not None
+    for setting in ask(shipped, params=7.6e9).settings:
+        assert setting.offload is None
+        assert "are needed" in setting.refusal
+        assert setting.bytes.freed_bytes
