@@ -37,11 +37,11 @@ SLEEP_7B = {"model": "qwen2.5-7b", "num_gpus": 2, "gc_freeze": "false", "repeats
 
 STAGES = (
     # One GPU. The link is measured before and after the first.
-    Stage("findings", "one", sweep("findings", *replaced(repeats=1), probe=True), 300),
+    Stage("findings", "one", sweep("findings", *replaced(repeats=1), probe=True), 350),
     Stage("instrument", "one", sweep("instrument", *replaced(hidden_dim=4096, repeats=4)), 100),
     Stage("known_faults", "one", sweep("known_faults"), 45),
     Stage("bytes", "one", sweep("bytes"), 190, all_gpus=True),
-    Stage("findings again", "one", sweep("findings"), 300),
+    Stage("findings again", "one", sweep("findings"), 330),
     # Two.
     Stage(
         "sleep 7B", "two",
@@ -52,6 +52,8 @@ STAGES = (
         ), 190, all_gpus=True,
     ),
     Stage("scaling", "two", sweep("scaling", probe=True), 170, all_gpus=True),
+    Stage("bytes, two ranks", "two", sweep("bytes", "--name", "bytes-2", *replaced(num_gpus=2)), 190,
+          all_gpus=True),
     Stage(
         "sleep 7B, pinned by torch's default", "two",
         sweep(
@@ -59,8 +61,6 @@ STAGES = (
             *replaced(**SLEEP_7B, iteration=4, dwell_s=0, hold_bytes=0, included_state="all"),
         ), 110, all_gpus=True,
     ),
-    Stage("bytes, two ranks", "two", sweep("bytes", "--name", "bytes-2", *replaced(num_gpus=2)), 190,
-          all_gpus=True),
     # Four: the example's published case, a trial of the four settings after the other (about five minutes
     # each, most of it pageable copies), and the same size a rank on one, two and four.
     Stage("scaling, four ranks", "four", sweep("scaling", probe=True), 150, all_gpus=True),
