@@ -38,7 +38,7 @@ SLEEP_7B = {"model": "qwen2.5-7b", "num_gpus": 2, "gc_freeze": "false", "repeats
 STAGES = (
     # One GPU. The link is measured before and after the first.
     Stage("findings", "one", sweep("findings", *replaced(repeats=1), probe=True), 350),
-    Stage("instrument", "one", sweep("instrument", *replaced(hidden_dim=4096, repeats=4)), 100),
+    Stage("instrument", "one", sweep("instrument", *replaced(hidden_dim=8192, repeats=4, iteration=8)), 125),
     Stage("known_faults", "one", sweep("known_faults"), 45),
     Stage("bytes", "one", sweep("bytes"), 190, all_gpus=True),
     Stage("findings again", "one", sweep("findings"), 330),
