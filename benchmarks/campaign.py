@@ -108,6 +108,9 @@ class Campaign:
                 words += ["--gpus", self.gpus] if self.gpus else []
             if self.divisor > 1:
                 words = [re.sub(r"(?<=hidden_dim=)\d+", self._divided, word) for word in words] + [*TINY]
+        elif words[0] == "benchmarks.stranger":
+            words += ["--db", str(self.database)] + (["--gpus", self.gpus] if self.gpus else [])
+            words += ["--set", "hidden_dim=64"] if self.divisor > 1 else []
         elif words[0] == "benchmarks.example_loop":
             words += ["--script", str(self.script), "--db", str(self.database), "--folder", "example"]
             words += ["--save", str(self.keep / "example_loop.json")]

@@ -40,6 +40,7 @@ STAGES = (
     Stage("findings", "one", sweep("findings", *replaced(repeats=1), probe=True), 350),
     Stage("instrument", "one", sweep("instrument", *replaced(hidden_dim=8192, repeats=4, iteration=8)), 125),
     Stage("known_faults", "one", sweep("known_faults"), 45),
+    Stage("stranger", "one", ("benchmarks.stranger",), 45),
     Stage("bytes", "one", sweep("bytes"), 190, all_gpus=True),
     Stage("findings again", "one", sweep("findings"), 330),
     # Two.

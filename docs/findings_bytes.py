@@ -178,7 +178,20 @@ def faults(data: Data) -> str:
 
 {table(rows)}
 
-{query_line("faults")}"""
+{query_line("faults")}
+
+{_stranger(data)}"""
+
+
+def _stranger(data: Data) -> str:
+    rows = data.rows("stranger", lambda row: row["jobs"] > 0)
+    if not rows:
+        return "*Not measured yet: jobs beside a stranger on the device (`python -m benchmarks.stranger`).*"
+    told = "; ".join(f"{row['noticed']} of {row['jobs']} ({row['note'] or 'no note'})" for row in rows)
+    return f"""Jobs beside a process that is not theirs on the device (`python -m benchmarks.stranger`) which
+were marked as overlapped: {told}.
+
+{query_line("stranger")}"""
 
 
 def _is_planted(row: Row) -> bool:

@@ -136,6 +136,7 @@ def other_plans() -> dict[str, list[JobPlan]]:
             JobPlan(axes(**small, pin_memory_then=False), reason="hp_params changed", **wrong),
             JobPlan(axes(**small)),
         ],
+        "stranger": [JobPlan(axes(**small), overlapped=True), JobPlan(axes(**small), 2, overlapped=True)],
         "sleep_7b": [JobPlan(axes(**sleeper, hold_bytes=16_000_000_000))],
         "scaling": [
             JobPlan(axes(hidden_dim=32768, nlayers=count, num_gpus=count, pin_memory=pin, non_blocking=pin))
@@ -250,6 +251,10 @@ def test_the_published_case_stands_beside_ours_with_sums_over_four_gpus(
     assert f"| no | no | {gbps:.3g} | {4 * gbps:.3g} |" in part
     assert "| no | no | 10 | 9.50 s |" in part
     assert "18,180,655,616" in part.replace("\n", " ")
+
+
+def test_jobs_beside_a_stranger_are_counted(full_page: str) -> None:
+    assert "overlapped: 2 of 2" in section(full_page, "Planted faults")
 
 
 def test_the_scaling_table_goes_over_one_two_and_four_ranks(full_page: str) -> None:
