@@ -7,6 +7,7 @@ import json
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -70,7 +71,8 @@ class Data:
         done = CliRunner().invoke(main, command)
         if done.exit_code:
             raise RuntimeError(f"orch {' '.join(command)}: {done.output}")
-        return "\n".join(line for line in done.stdout.splitlines() if line.startswith("|"))
+        lines = dropwhile(lambda line: not line.startswith("|"), done.stdout.splitlines())
+        return "\n".join(takewhile(lambda line: line.startswith("|"), lines))
 
     def left_out(self) -> list[tuple[str, LeftOut]]:
         """File and curve: every largest size foretold from the smaller ones."""

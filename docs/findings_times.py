@@ -64,7 +64,7 @@ of each size, by offload and reload together:
 
 def trials(data: Data) -> str:
     """The example's benchmark at 4096 × 8."""
-    title = "DeepSpeed's example at 4096 × 8: ten trials of four settings"
+    title = "DeepSpeed's example at 4096 × 8: trials of its four settings"
     rows = data.rows("example")
     if not rows:
         return not_yet(

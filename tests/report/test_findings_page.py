@@ -210,7 +210,7 @@ def test_with_everything_measured_no_section_is_left_out(full_page: str, finding
 
 def test_every_query_is_named_beside_its_figures(full_page: str) -> None:
     named = set(re.findall(r"\(findings_sql/(\w+)\.sql\)", full_page))
-    assert named | {"stacks", "sweeps", "trials", "first_offload"} >= {path.stem for path in QUERIES}
+    assert named | {"stacks", "sweeps", "first_offload"} >= {path.stem for path in QUERIES}
 
 
 def test_the_best_setting_of_each_size_is_told_with_its_distance_to_the_worst(
