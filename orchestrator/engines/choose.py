@@ -19,6 +19,7 @@ from orchestrator.spec.options import (
     SlurmOptions,
 )
 from orchestrator.spec.plan import Plan
+from orchestrator.store.url import resolve_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,10 @@ def _items(value: object) -> tuple[object, ...]:
 def setting_of(plan: Plan, db_url: str, options: SweepOptions | None = None) -> EngineSetting:
     """What every engine is made from, out of the plan and what the user asked of this run."""
     limits, options = plan.limits, options or SweepOptions(probe_every_s=None)
+    database = resolve_url(db_url)
     return EngineSetting(
-        db_url=db_url,
+        # A rank works in its own directory: a relative name would be another file there.
+        db_url=str(database.path or database.text),
         sweep=plan.name,
         launcher=plan.launcher.name,
         worker=plan.launcher.worker,
