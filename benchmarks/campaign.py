@@ -27,9 +27,10 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.memory import touch_memory
 from benchmarks.shipping import copy_database, counts, without_folders
 from benchmarks.stages import STAGES, Stage, replaced
 
@@ -182,29 +183,6 @@ def run_within(command: Sequence[str], folder: Path, limit_s: float, log: object
     return None
 
 
-def touch_memory(size_bytes: int, processes: int = 16) -> float:
-    """Use as much memory once, in several processes; seconds that it took.
-
-    A virtual machine may get its memory only when it is first used. Then the first pinning would measure
-    the machine's growth, and a plan would find less memory than there is.
-    """
-    began = time.monotonic()
-    program = (
-        "import mmap, sys\n"
-        "memory = mmap.mmap(-1, int(sys.argv[1]))\n"
-        "try:\n"
-        "    memory.madvise(23)\n"  # MADV_POPULATE_WRITE, where the kernel has it
-        "except OSError:\n"
-        "    for place in range(0, len(memory), mmap.PAGESIZE):\n"
-        "        memory[place] = 1\n"
-    )
-    share = str(max(size_bytes // processes, 1))
-    running = [subprocess.Popen([sys.executable, "-S", "-c", program, share]) for _ in range(processes)]
-    for process in running:
-        process.wait()
-    return time.monotonic() - began
-
-
 def smaller(spec: str, divisor: int) -> str:
     """The sweep file with every ``hidden_dim`` divided."""
 
@@ -241,13 +219,14 @@ def main() -> None:
     if any(stage.part == "example" for stage in chosen) and options.script is None:
         parser.error("--script: the example's own script is needed")
     began = time.monotonic()
-    touched_s = touch_memory(int(options.touch_gb * 1e9)) if options.touch_gb else 0.0
+    touched = touch_memory(int(options.touch_gb * 1e9)) if options.touch_gb else None
     campaign = Campaign(
         options.folder.resolve(), options.keep.resolve(), began + options.limit_s, options.divide,
         options.script and options.script.resolve(strict=True), options.gpus, options.db.name,
     )  # fmt: skip
     campaign.begin(options.db)
-    about = {"parts": options.parts, "touched_gb": options.touch_gb, "touched_s": round(touched_s, 1)}
+    about = {"parts": options.parts, "touched": touched and asdict(touched)}
+    print(f"memory touched: {touched}", flush=True)
     stages: list[dict[str, object]] = []
     endings: dict[str, str] = {}
     for stage in chosen:

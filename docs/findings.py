@@ -86,9 +86,10 @@ def _coverage(rows: list[Row]) -> str:
 
 def _touched(campaign: Row | None) -> str:
     """Memory that was used once before anything was timed: a growing machine is slower the first time."""
-    if not campaign or not campaign["touched_gb"]:
+    touched = campaign and campaign["touched"]
+    if not touched:
         return ""
-    return f" {campaign['touched_gb']:g} GB of host memory were used once before anything was timed."
+    return f" {touched['gigabytes']:.0f} GB of host memory were used once before anything was timed."
 
 
 def main() -> int:

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.campaign import Campaign, run_within, smaller, touch_memory
+from benchmarks.campaign import Campaign, run_within, smaller
 from benchmarks.example_loop import Example, figures
+from benchmarks.memory import touch_memory
 from benchmarks.shipping import counts, without_folders
 from benchmarks.stages import STAGES, Stage
 from orchestrator.cli.main import main
@@ -159,5 +160,8 @@ def test_the_comparison_with_the_example_tells_loops_and_the_rest_apart() -> Non
     assert found.times_less_overhead == pytest.approx((30 - 8) / 12)
 
 
-def test_memory_can_be_touched() -> None:
-    assert touch_memory(64 << 20, processes=2) > 0
+def test_memory_is_used_once_as_much_as_asked_or_as_the_time_allows() -> None:
+    touched = touch_memory(64 << 20, processes=2)
+    assert touched.gigabytes == pytest.approx((64 << 20) / 1e9)
+    assert touched.ram_after_bytes > 64 << 20
+    assert touch_memory(64 << 20, processes=2, longest_s=0).gigabytes == 0

@@ -191,7 +191,7 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     (folder / "example_loop.json").write_text(json.dumps(loop))
     (folder / "parity.json").write_text(json.dumps({"ratios": [ratio], "problems": []}))
-    (folder / "campaign.json").write_text(json.dumps({"touched_gb": 80.0}))
+    (folder / "campaign.json").write_text(json.dumps({"touched": {"gigabytes": 80.0}}))
     return folder
 
 
