@@ -92,7 +92,7 @@ class Campaign:
         if status is None:
             return f"stopped after {limit_s:.0f} s"
         if status == SOME_JOB_FAILED:
-            return "done, with failed jobs"  # as planted faults must
+            return "done, exit status 1"  # a job failed, as planted faults must
         return "done" if status == 0 else f"exit status {status}"
 
     def tell(self, said: Mapping[str, object]) -> None:

@@ -41,6 +41,15 @@ STAGES = (
     Stage("instrument", "one", sweep("instrument", *replaced(hidden_dim=8192, repeats=4, iteration=8)), 125),
     Stage("known_faults", "one", sweep("known_faults"), 45),
     Stage("stranger", "one", ("benchmarks.stranger",), 45),
+    # A rank that sleeps three hundred times: does it become slower, does it hold on to memory?
+    Stage(
+        "cycles", "one",
+        sweep(
+            "quickstart", "--name", "cycles",
+            *replaced(hidden_dim=2048, nlayers=8, iteration=300, warmup=5, repeats=1, pin_memory="true",
+                      non_blocking="true", reload_non_blocking="true", gc_freeze="true"),
+        ), 45,
+    ),
     Stage("bytes", "one", sweep("bytes"), 190, all_gpus=True),
     Stage("findings again", "one", sweep("findings"), 330),
     # Two.

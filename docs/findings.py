@@ -86,7 +86,7 @@ def _coverage(rows: list[Row]) -> str:
 
 def _touched(campaign: Row | None) -> str:
     """Memory that was used once before anything was timed: a growing machine is slower the first time."""
-    touched = campaign and campaign["touched"]
+    touched = campaign and campaign.get("touched")
     if not touched:
         return ""
     return f" {touched['gigabytes']:.0f} GB of host memory were used once before anything was timed."
