@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,37 +74,37 @@ def _rank_of(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def last_lines(path: Path, lines: int) -> bytes:
-    """The last lines of a file, read from its end; the whole file if it is shorter."""
-    blocks: list[bytes] = []
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        newlines = 0
-        while end > 0 and newlines <= lines:
-            start = max(0, end - _READ_BYTES)
-            file.seek(start)
-            blocks.append(file.read(end - start))
-            newlines += blocks[-1].count(b"\n")
-            end = start
-    kept = b"".join(reversed(blocks)).splitlines(keepends=True)
-    return b"".join(kept[-lines:]) if lines > 0 else b""
+def last_lines(blocks: Iterable[bytes], lines: int) -> bytes:
+    """The last lines of what comes in blocks; everything if there are fewer. No more than they are held."""
+    held: deque[bytes] = deque()
+    newlines = 0
+    for block in blocks:
+        held.append(block)
+        newlines += block.count(b"\n")
+        while held and newlines - held[0].count(b"\n") > lines:
+            newlines -= held.popleft().count(b"\n")
+    kept = b"".join(held).split(b"\n")
+    # What stands after the last newline is a line only if there is something.
+    whole_lines = [line + b"\n" for line in kept[:-1]] + [kept[-1]] * bool(kept[-1])
+    return b"".join(whole_lines[-lines:]) if lines > 0 else b""
 
 
-def whole(path: Path) -> Iterator[bytes]:
-    """A file in blocks."""
+def first_bytes(path: Path, size: int) -> Iterator[bytes]:
+    """The first bytes of a file, in blocks: what comes later is for whoever follows it."""
     with path.open("rb") as file:
-        while block := file.read(_READ_BYTES):
+        while size > 0 and (block := file.read(min(size, _READ_BYTES))):
+            size -= len(block)
             yield block
 
 
 def follow(
-    logs: list[LogFile], has_ended: Callable[[], bool], pause: Callable[[float], None] = time.sleep
+    logs: Mapping[LogFile, int], has_ended: Callable[[], bool], pause: Callable[[float], None] = time.sleep
 ) -> Iterator[tuple[LogFile, bytes]]:
-    """What is appended to the logs, until the attempt has ended and everything was read."""
+    """What the logs hold from those bytes on, until the attempt has ended and everything was read."""
     files = [(log, log.path.open("rb")) for log in logs]
     try:
-        for _, file in files:
-            file.seek(0, os.SEEK_END)
+        for log, file in files:
+            file.seek(logs[log])
         ended = False
         while True:
             grown = False

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.analysis.jobs import AXIS_ORDER, Job, Value, with_dotted
-from orchestrator.analysis.logfiles import last_lines, log_files
+from orchestrator.analysis.logfiles import first_bytes, last_lines, log_files
+from orchestrator.analysis.lognoise import Fold
 from orchestrator.errors import OrchError
 from orchestrator.store import queries_status as queries
 from orchestrator.store.queries_report import Reads, time_split
@@ -104,7 +105,8 @@ def _tail(attempt: Mapping[str, Value]) -> str | None:
         return None
     # The rank that was written to last is the likeliest to have said what went wrong.
     newest = max(logs, key=lambda log: log.path.stat().st_mtime)
-    return last_lines(newest.path, _TAIL_LINES).decode("utf-8", "replace")
+    blocks = first_bytes(newest.path, newest.path.stat().st_size)
+    return last_lines(Fold().through(blocks), _TAIL_LINES).decode("utf-8", "replace")
 
 
 _FIGURES = tuple(

@@ -17,15 +17,21 @@ from orchestrator.cli.options import db_option, no_color_option
 @click.option("--attempt", type=click.IntRange(min=1), help="Of this attempt; default: the last.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N lines of each log.")
 @click.option("--follow", "-f", is_flag=True, help="Go on printing until the attempt has ended.")
+@click.option("--raw", is_flag=True, help="Everything, also the warnings that help nobody.")
 @no_color_option
-def command(job: str, db: str, rank: int | None, attempt: int | None, tail: int | None, follow: bool) -> None:
-    """Print a job's log: what its ranks wrote, as they wrote it.
+def command(
+    job: str, db: str, rank: int | None, attempt: int | None, tail: int | None, follow: bool, raw: bool
+) -> None:
+    """Print a job's log: what its ranks wrote, as they wrote it, without the known noise.
+
+    Left out and counted are what torch and DeepSpeed announce to their own developers (FutureWarning,
+    DeprecationWarning) and warnings that were shown before; never an error.
 
     JOB is a job id, the start of a uid, CELL or CELL/REPEAT. The logs stay where the job ran; on another
     host this says where to look.
     """
     from orchestrator.analysis import logfiles
-    from orchestrator.render.logs import write_followed, write_logs
+    from orchestrator.render.logs import LogWriter
     from orchestrator.store import open_store
     from orchestrator.store import queries_status as queries
 
@@ -33,8 +39,11 @@ def command(job: str, db: str, rank: int | None, attempt: int | None, tail: int 
         job_id = store.find_job(job).job_id
         chosen = logfiles.choose_attempt(queries.attempts(store, job_id), attempt, job)
         logs = logfiles.log_files(chosen, rank)
-        write_logs(logs, sys.stdout.buffer, tail=tail)
+        writer = LogWriter(sys.stdout.buffer, raw=raw)
+        read = writer.write(logs, tail=tail, is_whole=not follow)
         if follow:
             uid = str(chosen["uid"])
-            pieces = logfiles.follow(logs, lambda: queries.attempt_has_ended(store, uid))
-            write_followed(pieces, sys.stdout.buffer, several=len(logs) > 1)
+            pieces = logfiles.follow(read, lambda: queries.attempt_has_ended(store, uid))
+            writer.follow(pieces, several=len(logs) > 1)
+    if left_out := writer.left_out():
+        click.echo(f"orch: {left_out}; --raw shows everything", err=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from orchestrator.analysis.logfiles import LogFile, follow, last_lines
+from orchestrator.analysis.logfiles import LogFile, first_bytes, follow, last_lines
 from orchestrator.analysis.standing import standing
 from orchestrator.cli.main import main
 from orchestrator.store import Store
@@ -176,19 +176,21 @@ def test_show_gives_the_end_of_a_failed_jobs_log(logged: Path) -> None:
 def test_last_lines_equals_reading_it_all(tmp_path: Path, lines: int) -> None:
     content = [b"x" * (number * 37 % 5000) + b"\n" for number in range(200)]
     (tmp_path / "log").write_bytes(b"".join(content))
-    assert last_lines(tmp_path / "log", lines) == b"".join(content[-lines:] if lines else [])
+    blocks = first_bytes(tmp_path / "log", sum(map(len, content)))
+    assert last_lines(blocks, lines) == b"".join(content[-lines:] if lines else [])
 
 
 def test_follow_gives_what_is_appended_until_the_end(tmp_path: Path) -> None:
     path = tmp_path / "rank0.log"
     path.write_bytes(b"old\n")
+    log = LogFile(path, 0)
     appended = [b"one\n", b"two\n"]
 
     def pause(_: float) -> None:
         with path.open("ab") as file:
             file.write(appended.pop(0))
 
-    pieces = follow([LogFile(path, 0)], lambda: not appended, pause)
+    pieces = follow({log: 4}, lambda: not appended, pause)
     assert b"".join(block for _, block in pieces) == b"one\ntwo\n"
 
 
