@@ -29,15 +29,19 @@ def foreign_users(uuid: str | None, own_pids: Collection[int], own_count: int) -
         uuid: the device; None on a CPU.
         own_pids: the job's processes on this host.
         own_count: how many of them may be on the device. In a container NVML names processes by the
-            host's numbers, which say nothing here; then the count alone decides.
+            host's numbers, which say nothing here; then, with none of ``own_pids`` among them, the count
+            alone decides.
     """
     if uuid is None:
         return None
     pids = compute_pids(uuid)
     strangers = [pid for pid in pids if pid not in own_pids and not _is_child(pid)]
-    if len(pids) <= own_count or not strangers:
+    # One of ours is named: then the numbers are this host's, and who is not ours is a stranger. The count
+    # would let as many pass as the job has ranks on other devices.
+    count = len(strangers) if any(pid in own_pids for pid in pids) else len(pids) - own_count
+    if count <= 0 or not strangers:
         return None
-    return f"{len(pids) - own_count} foreign process(es) on {uuid}: {', '.join(map(str, strangers))}"
+    return f"{count} foreign process(es) on {uuid}: {', '.join(map(str, strangers))}"
 
 
 def compute_pids(uuid: str) -> list[int]:
