@@ -4,13 +4,13 @@ SELECT u.GPUs, u.copied, u.offload_s AS usual_s, f.offload_s AS frozen_s, u.offl
 FROM (SELECT environment_id, num_gpus AS GPUs, copied_bytes AS copied, pin_memory, non_blocking,
              reload_non_blocking, pin_backend, model, included_state, zero_stage, dtype, dwell_s, hold_bytes, ds,
              AVG(offload_s_median) AS offload_s
-      FROM job_summary WHERE is_valid AND NOT gc_freeze
+      FROM job_summary WHERE is_valid AND NOT gc_freeze AND checksums AND sampler_hz = 0
       GROUP BY environment_id, num_gpus, copied_bytes, pin_memory, non_blocking, reload_non_blocking, pin_backend,
                model, included_state, zero_stage, dtype, dwell_s, hold_bytes, ds) u
 JOIN (SELECT environment_id, num_gpus AS GPUs, copied_bytes AS copied, pin_memory, non_blocking,
              reload_non_blocking, pin_backend, model, included_state, zero_stage, dtype, dwell_s, hold_bytes, ds,
              AVG(offload_s_median) AS offload_s
-      FROM job_summary WHERE is_valid AND gc_freeze
+      FROM job_summary WHERE is_valid AND gc_freeze AND checksums AND sampler_hz = 0
       GROUP BY environment_id, num_gpus, copied_bytes, pin_memory, non_blocking, reload_non_blocking, pin_backend,
                model, included_state, zero_stage, dtype, dwell_s, hold_bytes, ds) f
   ON u.environment_id = f.environment_id AND u.GPUs = f.GPUs AND u.copied = f.copied
