@@ -121,8 +121,11 @@ class Question:
     host: str | None = None
 
 
-def outlook(question: Question, jobs: DataFrame | None, this_host: str) -> Outlook:
+def outlook(question: Question, jobs: DataFrame | None, this_host: str, database: str = "") -> Outlook:
     """Answer the question from the measured jobs (None: there is no database).
+
+    Args:
+        database: its name, to be named where it has nothing.
 
     Raises:
         SpecError: the host asked for was never measured, or several were and none is named; the model's
@@ -133,7 +136,9 @@ def outlook(question: Question, jobs: DataFrame | None, this_host: str) -> Outlo
     if frame is None or not len(frame):
         if question.host:
             raise SpecError(f"nothing was measured on {question.host}", "--host", "leave it out for bytes")
-        alone = _bytes_only(question, values, "nothing was measured yet")
+        there_is_one = f" in {database}" if database else ""
+        where = there_is_one if jobs is not None or not database else f": there is no {database}"
+        alone = _bytes_only(question, values, f"nothing was measured yet{where}")
         return Outlook(
             _subject(question, False), (alone,), advice="for seconds measure this host: orch sweep SPEC"
         )

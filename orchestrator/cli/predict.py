@@ -37,8 +37,10 @@ def command(
     from orchestrator.analysis.questions import make_question
     from orchestrator.analysis.sources import measured_or_none, this_host
     from orchestrator.render.prediction import render_outlook
+    from orchestrator.store.url import resolve_url
 
     named = [f"model={model}"] if model else []
     ranks = [f"num_gpus={num_gpus}"] if num_gpus else []
     question = make_question([*settings, *named, *ranks], parameters=parameters, host=host)
-    render_outlook(outlook(question, measured_or_none(db), this_host()), format=output_format, out=sys.stdout)
+    found = outlook(question, measured_or_none(db), this_host(), resolve_url(db).shown)
+    render_outlook(found, format=output_format, out=sys.stdout)

@@ -214,6 +214,14 @@ def test_sizes_that_lie_on_no_curve_foretell_nothing(jobs: DataFrame) -> None:
     assert all(setting.offload is None and setting.reload is None for setting in found)
 
 
+def test_where_nothing_was_measured_the_database_is_named() -> None:
+    question = make_question((), parameters=7.6e9)
+    (alone,) = outlook(question, None, "here", "typo.db").settings
+    assert alone.refusal == "nothing was measured yet: there is no typo.db"
+    (alone,) = outlook(question, DataFrame(), "here", "new.db").settings
+    assert alone.refusal == "nothing was measured yet in new.db"
+
+
 def test_a_small_model_is_counted_in_millions() -> None:
     assert ask(None, params=1.5e6).subject.startswith("1.5 million parameters")
     assert ask(None, params=7.6e9).subject.startswith("7.6 billion parameters")
