@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from orchestrator import __version__
+from orchestrator.spec.secret_names import looks_secret
 from worker.device import Device
 from worker.numa import node_count
 
@@ -29,7 +30,6 @@ _ALLOWED = re.compile(
     r"^(CUDA_|NCCL_|PYTORCH_|TORCH_|DS_|OMP_|MKL_|OPENBLAS_|GLOO_|UCX_|NVIDIA_|KMP_|MALLOC_|LD_PRELOAD$"
     r"|LOCAL_SIZE$|CC$|CXX$|CUDA_HOME$|SLURM_(JOB_ID|JOB_PARTITION|NNODES|NTASKS|CPUS_ON_NODE)$)"
 )
-_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASS|PASSWORD|CREDENTIAL|AUTH)", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
 # They differ from job to job on one and the same stack; the allocator's settings are the axis pin_backend.
 _PER_JOB = {
@@ -50,7 +50,7 @@ def variables(environ: Mapping[str, str], cell_env: Mapping[str, str]) -> dict[s
     for name, value in sorted(environ.items()):
         if name in _PER_JOB | _NOISE or name in cell_env or not _ALLOWED.match(name):
             continue
-        kept[name] = "***" if _SECRET.search(name) else _URL_PASSWORD.sub(r"\1***@", value)
+        kept[name] = "***" if looks_secret(name) else _URL_PASSWORD.sub(r"\1***@", value)
     return kept
 
 

@@ -15,6 +15,7 @@ from orchestrator.spec.dsbase import read_base
 from orchestrator.spec.names import Named, check_axis, check_section, named_axes
 from orchestrator.spec.overrides import REPEATS, Override, replaces
 from orchestrator.spec.problems import Mark, Problems
+from orchestrator.spec.secret_names import looks_secret
 from orchestrator.spec.sections import Dimension, Row, Rule, Sections, overlay
 from orchestrator.spec.source import Entry, Node
 from orchestrator.spec.values import DEFAULT, YAML_1_1_BOOLEANS, ValueRefused, read_value
@@ -36,6 +37,7 @@ class _Reader:
         self.folder = folder
         self.problems = problems
         self.sections = Sections()
+        self.secrets: set[str] = set()
 
     def read(self) -> Sections:
         self._constants()
@@ -226,11 +228,22 @@ class _Reader:
                     check_axis(f"{axis}.{path}", node.mark, self.problems)
             else:
                 check_section(axis, node.mark, self.problems)
+        if axis.startswith("env.") and looks_secret(axis.removeprefix("env.")):
+            self._warn_of_secret(axis, node.mark)
         if axis.startswith("ds.") and isinstance(value, str) and value.lower() in YAML_1_1_BOOLEANS:
             self._warn(
                 node.mark, f"{axis}: '{value}' is a string in YAML 1.2; for a boolean write true or false"
             )
         return value
+
+    def _warn_of_secret(self, axis: str, mark: Mark) -> None:
+        if axis not in self.secrets:
+            self.secrets.add(axis)
+            self._warn(
+                mark,
+                f"{axis} looks like a secret, and the database, plans and reports keep its value in plain"
+                " sight: export it in the shell instead, jobs inherit it",
+            )
 
     def _warn(self, mark: Mark, text: str) -> None:
         self.sections.warnings.append(f"{mark}: {text}")
