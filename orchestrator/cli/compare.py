@@ -69,11 +69,12 @@ def command(
     from orchestrator.analysis.compare import CompareOptions, compare
     from orchestrator.analysis.sides import parse_side, read_only, read_side
     from orchestrator.render.comparison import render_comparison
+    from orchestrator.render.output import opened
 
     metrics = [name.strip() for name in metric.split(",") if name.strip()]
     options = CompareOptions(metrics, margin, include_flagged, seed)
     side_a, side_b = (read_side(parse_side(text, db), read_only) for text in (a, b))
     comparison = compare(side_a, side_b, options)
-    with click.open_file(str(output or "-"), "w", encoding="utf-8") as out:
+    with opened(output, output_format) as out:
         render_comparison(comparison, format=output_format, out=out, note=sys.stderr, show_same=show_same)
     return int(fail_if_worse is not None and comparison.is_worse_by(fail_if_worse))

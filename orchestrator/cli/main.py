@@ -17,6 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from orchestrator import __version__
+from orchestrator.cli.encoding import make_printable
 from orchestrator.cli.group import HelpfulGroup
 from orchestrator.errors import OrchError
 
@@ -77,6 +78,7 @@ class LazyGroup(HelpfulGroup):
         """Run the command and leave with its exit status; a command may return that status."""
         extra["standalone_mode"] = False
         _open_closed_streams()
+        make_printable(sys.stdout, sys.stderr)
         sys.exit(_run(lambda: super(LazyGroup, self).main(args, **extra)))
 
 
@@ -140,7 +142,9 @@ def _keep_traceback() -> str:
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="orch-fault-", suffix=".log", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="orch-fault-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
+    ) as file:
         file.write(f"orch {__version__}, Python {sys.version}\n{sys.argv}\n\n{traceback.format_exc()}")
     return file.name
 

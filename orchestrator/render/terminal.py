@@ -38,8 +38,14 @@ def console_for(out: IO[str], *, color: bool | None = None, width: int | None = 
     """A rich console on this stream that adds no colour of its own to numbers or paths."""
     from rich.console import Console
 
+    class Output(Console):
+        """rich would leave with status 1 when the reader has gone, which here means that a job failed."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     colored = wants_color(out, color)
-    return Console(
+    return Output(
         file=out,
         width=width if width is not None else stream_width(out) or 10_000,
         force_terminal=colored,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from orchestrator.cli.encoding import make_printable
 from orchestrator.cli.main import main
 from orchestrator.spec.load import load_plan
 from orchestrator.store import open_store
@@ -105,3 +107,41 @@ def test_a_question_to_a_closed_stdin_is_an_error_not_a_fault(results: Path) -> 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
     line = f"{shlex.quote(sys.executable)} -m orchestrator {command}"
     return subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize(
+    "command", ["report", "status", "show 1", "plan quickstart", "predict", "report --format markdown"]
+)
+def test_a_stream_without_utf8_gets_plain_signs(results: Path, encoding: str, command: str) -> None:
+    option = "" if command.startswith("plan") else f"--db {results}"
+    line = f"{shlex.quote(sys.executable)} -m orchestrator {command} {option}"
+    run = subprocess.run(
+        ["sh", "-c", line], capture_output=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.decode(encoding)
+    assert b"fault" not in run.stderr
+
+
+def test_what_an_encoding_lacks_is_said_in_plain_signs_and_the_rest_escaped() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    make_printable(stream)
+    stream.write("a → b · 2 × 3 – é 日")
+    stream.flush()
+    written = stream.buffer
+    assert isinstance(written, io.BytesIO)
+    assert written.getvalue() == rb"a -> b - 2 x 3 - \xe9 \u65e5"
+
+
+@pytest.mark.parametrize("command", ["report", "show 1", "report --per job", "report --format csv"])
+def test_a_reader_that_leaves_is_never_told_apart_as_a_failed_job(results: Path, command: str) -> None:
+    line = f"{shlex.quote(sys.executable)} -m orchestrator {command} --db {results}"
+    process = subprocess.Popen(shlex.split(line), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=60) == 141
+    process.stderr.close()
