@@ -51,7 +51,7 @@ def story(store: Reads, text: str) -> Story:
     on_cpu = _ran_on_cpu(store, row.get("environment_id"))
 
     def applies(name: str) -> bool:
-        return not (on_cpu and name in ("freed_bytes", "device_freed_bytes", "leak_bytes"))
+        return not (on_cpu and name in _OF_A_DEVICE)
 
     attempts = queries.attempts(store, job_id)
     last = attempts[-1] if attempts else None
@@ -108,6 +108,12 @@ def _tail(attempt: Mapping[str, Value]) -> str | None:
     blocks = first_bytes(newest.path, newest.path.stat().st_size)
     return last_lines(Fold().through(blocks), _TAIL_LINES).decode("utf-8", "replace")
 
+
+_OF_A_DEVICE = frozenset(
+    "copied_bytes freed_bytes predicted_freed_bytes device_freed_bytes leak_bytes "
+    "offload_gbps reload_gbps".split()
+)
+"""Figures of bytes that move: on a CPU none do."""
 
 _FIGURES = tuple(
     "ranks warm_iterations step_s_median offload_s_median offload_s_p95 offload_s_min offload_s_max "

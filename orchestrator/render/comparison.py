@@ -8,12 +8,15 @@ from typing import IO
 
 from orchestrator.analysis.compare import CellChange, Comparison
 from orchestrator.analysis.verdicts import Verdict
+from orchestrator.render.columns import Spare
 from orchestrator.render.formats import render_rows
+from orchestrator.render.values import human
 
 COLUMNS = (
     "cell", "label", "metric", "verdict", "reason", "repeats_a", "repeats_b", "median_a", "median_b", "ratio",
     "ratio_low", "ratio_high", "hodges_lehmann_ratio", "cliffs_delta", "p_mann_whitney", "p_adjusted",
 )  # fmt: skip
+_SPARE = Spare(("n", "cell"), hint="all: --format csv")
 _SHORT_COLUMNS = ("verdict", "cell", "where", "metric", "A", "B", "change", "95 % interval", "n")
 
 
@@ -46,7 +49,9 @@ def render_comparison(
     rank = {verdict: place for place, verdict in enumerate(Verdict)}
     shown.sort(key=lambda change: (rank[change.verdict], -abs((change.ratio or 1.0) - 1)))
     if shown:
-        render_rows(_SHORT_COLUMNS, [_short(change) for change in shown], format=format, out=out)
+        render_rows(
+            _SHORT_COLUMNS, [_short(change) for change in shown], format=format, out=out, spare=_SPARE
+        )
 
 
 def _head(comparison: Comparison) -> list[str]:
@@ -81,9 +86,9 @@ def _short(change: CellChange) -> Sequence[object]:
         str(change.verdict),
         _cell6(change.cell),
         change.label,
-        change.metric,
-        _digits(change.median_a),
-        _digits(change.median_b),
+        change.metric.removesuffix("_s_median"),
+        _said(change.metric, change.median_a),
+        _said(change.metric, change.median_b),
         "" if change.ratio is None else _percent(change.ratio),
         interval or change.reason,
         f"{change.repeats_a} + {change.repeats_b}",
@@ -120,7 +125,5 @@ def _percent(ratio: float) -> str:
     return f"{share:+.0f} %" if abs(share) >= 10 else f"{share:+.1f} %"
 
 
-def _digits(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.0f}" if abs(value) >= 1e6 else f"{value:.4g}"
+def _said(metric: str, value: float | None) -> str:
+    return "" if value is None else human(metric, value)

@@ -25,6 +25,7 @@ from orchestrator.render.sentences import (
     environment_text,
     how_to_read,
     percent,
+    size_text,
     trouble_lines,
     waiting_line,
 )
@@ -105,13 +106,14 @@ def _cards(report: Report, best: Best) -> list[tuple[str, str, str]]:
     environment = report.jobs.environments.get(best.environment_id or -1, {})
     several = len(report.answers.largest) > 1
     where = f" · environment {environment_letter(report.jobs, best.environment_id)}" if several else ""
-    size = f"{human_bytes(best.copied_bytes)} copied a rank" if best.copied_bytes is not None else ""
+    on_cpu = environment.get("accelerator") == "cpu"
+    size = size_text(best, on_cpu=on_cpu)
     cards = [
         (best_title(best) + where, best.setting, f"{size}, {best.jobs} job{'s' * (best.jobs != 1)}"),
         ("asleep in", human_seconds(best.offload_s), _share(best.offload_link_share)),
         ("awake in", human_seconds(best.reload_s), _share(best.reload_link_share)),
     ]
-    if environment.get("accelerator") == "cpu":
+    if on_cpu:
         cards.append(("freed", "not applicable", "on a CPU nothing leaves the device"))
     elif best.freed_bytes is not None:
         cards.append(("freed on each GPU", human_bytes(best.freed_bytes), "as torch allocates it"))

@@ -15,7 +15,7 @@ BOUNDLESS = 10_000
 
 _HINT = "all: --wide, or --format csv"
 # The least important first. The answer (which setting, how long) and what casts doubt on it never go.
-_CHEAP = ("copied", "jobs", "cold reload", "cold offload")
+_CHEAP = ("states", "jobs", "cold reload", "cold offload")
 _FIGURES = (*_CHEAP, "of link", "pinned host", "freed")
 
 TIMES = ("offload_s_median", "reload_s_median", "offload_s", "reload_s")

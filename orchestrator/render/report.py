@@ -164,7 +164,7 @@ def _headline_texts(summary: Summary) -> dict[str, str]:
         "cold offload": _median_text("offload_s", metrics["offload_cold_s"]),
         "cold reload": _median_text("reload_s", metrics["reload_cold_s"]),
         "of link": share,
-        "copied": _median_text("copied_bytes", metrics["copied_bytes"]) if summary.on_cpu else "",
+        "states": _median_text("copied_bytes", metrics["copied_bytes"]) if summary.on_cpu else "",
         "freed": freed,
         "pinned host": _pinned_text(metrics["pinned_bytes"]),
     }

@@ -30,7 +30,7 @@ def best_lines(report: Report) -> list[str]:
     for best in report.answers.largest:
         several = len(report.answers.largest) > 1
         where = f" [{environment_letter(report.jobs, best.environment_id)}]" if several else ""
-        lines.append(f"{best_title(best)}{where}: {best_text(best)}")
+        lines.append(f"{best_title(best)}{where}: {best_text(best, on_cpu=_is_cpu(report, best))}")
         if memory := _memory_text(report, best):
             lines.append(f"  {memory}")
         if best.flagged_faster:
@@ -71,12 +71,23 @@ def percent(share: float) -> str:
     return "<1" if 0 < share < 0.01 else f"{share * 100:.0f}"
 
 
-def best_text(best: Best) -> str:
+def size_text(best: Best, *, on_cpu: bool) -> str:
+    """``34.4 GB copied a rank``; on a CPU the states stay where they are. Empty if not known."""
+    if best.copied_bytes is None:
+        return ""
+    return f"{human_bytes(best.copied_bytes)} {'of states' if on_cpu else 'copied'} a rank"
+
+
+def _is_cpu(report: Report, best: Best) -> bool:
+    return report.jobs.environments.get(best.environment_id or -1, {}).get("accelerator") == "cpu"
+
+
+def best_text(best: Best, *, on_cpu: bool = False) -> str:
     """``pin_memory → asleep in 0.64 s, awake in 0.71 s at 34.4 GB copied a rank (97 / 88 % of the link)``."""
     times = f"asleep in {human_seconds(best.offload_s)}, awake in {human_seconds(best.reload_s)}"
     text = f"{best.setting} → {times}"
-    if best.copied_bytes is not None:
-        text += f" at {human_bytes(best.copied_bytes)} copied a rank"
+    if size := size_text(best, on_cpu=on_cpu):
+        text += f" at {size}"
     if best.offload_link_share is not None and best.reload_link_share is not None:
         text += f" ({percent(best.offload_link_share)} / {percent(best.reload_link_share)} % of the link)"
     asked = [axis_text(name, value) for name, value in best.question if value is not None]

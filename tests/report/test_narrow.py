@@ -48,7 +48,7 @@ def test_wide_shows_every_column_on_a_narrow_terminal(results: Path) -> None:
     text = on_terminal(results, "report", "cpu-quick", "--wide", columns=60, NO_COLOR="1", PAGER="cat")
     assert "left out" not in text
     assert max(map(len, lines_of_table(text))) > 60
-    assert all(name in text for name in ("cold offload", "cold reload", "pinned host", "copied"))
+    assert all(name in text for name in ("cold offload", "cold reload", "pinned host", "states"))
 
 
 @pytest.mark.parametrize("format_", ["csv", "json", "markdown", "html"])
@@ -129,3 +129,19 @@ def test_many_axes_share_a_column_and_are_said_once_where_most_rows_share_them(r
     assert "unless a row says otherwise: dtype=bfloat16" in text
     assert not [line for line in lines_of_table(text) if "dtype=bfloat16" in line]
     assert [line for line in lines_of_table(text) if "dtype=float" in line]
+
+
+def test_a_comparison_on_80_columns_is_a_row_a_cell_with_both_medians(results: Path) -> None:
+    text = on_terminal(results, "compare", "cpu-quick", "cpu-quick", columns=80, NO_COLOR="1", PAGER="cat")
+    assert "── 1 ──" not in text
+    assert widest(text) <= 80
+    heading = " ".join(lines_of_table(text)[:2])
+    assert all(word in heading for word in ("verdict", "where", "metric", "A", "B", "change"))
+    assert "left out for want of width: cell, n; all: --format csv" in " ".join(text.split())
+
+
+def test_show_of_a_job_on_a_cpu_gives_no_figure_of_bytes_that_move(orch: Orch) -> None:
+    text = orch("show", "1").stdout
+    assert "offload_s_median" in text
+    for name in ("gbps", "freed_bytes", "copied_bytes"):
+        assert name not in text
