@@ -34,7 +34,7 @@ class Checksums:
         self._chunk = chunk
         generator = torch.Generator().manual_seed(0x5EED)
         weights = torch.randint(-(1 << 62), 1 << 62, (chunk,), generator=generator, dtype=torch.int64)
-        self._weights = (weights * 2 + 1).to(device)
+        self._weights = weights.mul_(2).add_(1).to(device)
         self._work = torch.zeros(chunk, dtype=torch.int64, device=device)
         self._sums = torch.zeros(chunk, dtype=torch.int64, device=device)
         self._results = torch.zeros(len(self.names), dtype=torch.int64, device=device)

@@ -234,13 +234,16 @@ def _gather(ranks: int, value: Any) -> list[Any]:
 def _settle_heap(job: JobFile, freeze: bool) -> int:
     """Collect once before the loop and count what the collector tracks.
 
-    A fork's first collection is slower (it copies pages), and a fork server's frozen objects would make
-    a forked rank look better than a spawned one: from here on a rank's collections cost what they cost
-    anywhere.
+    A fork server's frozen objects would make a forked rank look better than a spawned one: from here on
+    nothing is frozen, and a rank's collections cost what they cost anywhere. A fork's first full
+    collection would be slower, since it writes to every page that is still shared with the server.
     """
+    # Before the thaw: the server collected its own objects, and this rank has only its own to collect.
+    gc.collect()
     if job.launch_mode == "fork":
         gc.unfreeze()
-    gc.collect()
+    # The list holds a reference to each object, so every page with one is written to, and thereby copied,
+    # here instead of in the first measured collection.
     tracked = len(gc.get_objects())
     if freeze:
         gc.freeze()

@@ -25,13 +25,15 @@ from typing import Any, NoReturn
 
 from worker import nvml, preload
 from worker.guarded import die_with_parent, resolve
+from worker.learned import Learned, report_on_exit
+from worker.threads import thread_names
 
 _MESSAGE_BYTES = 1 << 20
 
 
 def unsafe_reason() -> str | None:
     """Why a fork would not be safe now; None if it is."""
-    threads = preload.thread_names()
+    threads = thread_names()
     if len(threads) != 1:
         return f"the fork server has {len(threads)} threads ({', '.join(threads)})"
     torch = sys.modules.get("torch")
@@ -43,7 +45,7 @@ def unsafe_reason() -> str | None:
 class Server:
     """Forks ranks on request and tells how they ended."""
 
-    def __init__(self, control: socket.socket, worker: str, learned: preload.Learned | None) -> None:
+    def __init__(self, control: socket.socket, worker: str, learned: Learned | None) -> None:
         self._control = control
         self._worker = worker
         self._learned = learned
@@ -146,7 +148,7 @@ class Server:
             if "torch" in sys.modules:
                 nvml.initialise()
             if report is not None:
-                preload.report_on_exit(report)
+                report_on_exit(report)
             resolve(self._worker)(request["job"], rank)
             code = 0
         except SystemExit as leaving:

@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from worker import nvml, preload
+from worker import nvml, threads
 
 
 class Driver(ModuleType):
@@ -53,6 +53,6 @@ def test_rank_without_nvml_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_are_named() -> None:
-    names = preload.thread_names()
-    assert len(names) == preload.thread_count()
+    names = threads.thread_names()
+    assert len(names) == threads.thread_count()
     assert names[0]

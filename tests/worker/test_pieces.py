@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import threading
@@ -19,9 +18,8 @@ from worker.recorder import Recorder
 torch = pytest.importorskip("torch")
 
 from orchestrator.spec.axes import AxisValue  # noqa: E402
-from orchestrator.spec.jobfile import JobFile  # noqa: E402
 from orchestrator.spec.models import shape_of  # noqa: E402
-from worker import ops, rank  # noqa: E402
+from worker import ops  # noqa: E402
 from worker.checksum import Checksums, changed  # noqa: E402
 from worker.clocks import measure  # noqa: E402
 from worker.environment import variables  # noqa: E402
@@ -245,16 +243,3 @@ def test_build_uses_the_ninja_beside_this_python(tmp_path: Path, monkeypatch: An
     ops.use_own_tools()
     ops.use_own_tools()
     assert os.environ["PATH"] == f"{own}{os.pathsep}/usr/bin"
-
-
-def test_nothing_is_frozen_once_the_heap_is_settled() -> None:
-    values = dict.fromkeys(JobFile.__dataclass_fields__)
-    job = JobFile(**{**values, "launch_mode": "fork"})  # type: ignore[arg-type]
-    gc.freeze()
-    try:
-        assert gc.get_freeze_count() > 0
-        tracked = rank._settle_heap(job, freeze=False)
-        assert gc.get_freeze_count() == 0
-        assert tracked > 1000
-    finally:
-        gc.unfreeze()
