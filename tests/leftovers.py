@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DAEMONS = frozenset({"slurmctld", "slurmd", "munged", "postgres"})
+DAEMONS = frozenset({"slurmctld", "slurmd", "munged", "postgres", "slurmdbd", "mariadbd"})
 LIMIT_S = 20.0
 
 

@@ -6,8 +6,8 @@ import select
 import signal
 import socket
 import time
-import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.engines.admission import need_of, refusal
@@ -18,23 +18,21 @@ from orchestrator.engines.base import (
     EngineSetting,
     Lost,
     Notice,
-    Progress,
     Started,
 )
 from orchestrator.engines.host import local_capacity, make_slots
+from orchestrator.engines.orders import engine_event, new_attempt, retries_left, whole_order
 from orchestrator.engines.slots import Slot, SlotPool
 from orchestrator.errors import EngineError
 from orchestrator.launch import cleanup, devices, events
 from orchestrator.launch.client import SupervisorClient
 from orchestrator.launch.hoststate import state_dir
 from orchestrator.launch.order import LaunchOrder, RankPlacement
-from orchestrator.launch.paths import attempt_run_dir, runs_root
+from orchestrator.launch.paths import runs_root
 from orchestrator.launch.processes import signal_process
 from orchestrator.store.owner import process_is_alive
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 
-_INFRASTRUCTURE_RETRIES = 3
-"""Of faults that are not the job's: a port taken, a killed fork server."""
 _MOST_DEATHS = 3
 """Of supervisors in a row that died before they said anything."""
 _MOST_KILLS = 20
@@ -107,19 +105,18 @@ class LocalEngine:
         slots = pool.take(need.ranks_per_node)
         if slots is None:
             return None
-        attempt_uid = uuid.uuid4().hex
-        self._held[attempt_uid] = slots
-        self._host_bytes[attempt_uid] = host_bytes
         measured = slots[: need.num_gpus]
-        return NewAttempt(
-            uid=attempt_uid,
-            engine=self.name,
-            launcher=self._setting.launcher,
-            run_dir=str(attempt_run_dir(self._setting.db_url, self._sweep_uid, attempt_uid)),
-            owner=client.owner,
+        draft = new_attempt(
+            self._setting,
+            self.name,
+            self._sweep_uid,
+            client.owner,
             host=self._host,
             device_uuids=tuple(slot.device_uuid for slot in measured if slot.device_uuid),
         )
+        self._held[draft.uid] = slots
+        self._host_bytes[draft.uid] = host_bytes
+        return draft
 
     def release(self, attempt_uid: str) -> None:
         """Give the slots back."""
@@ -239,18 +236,12 @@ class LocalEngine:
             case events.Started(uid, mode, _, note):
                 started = Started(uid, mode, self._where(uid))
                 return [started, Notice(note)] if note else [started]
-            case events.Waiting(uid, what):
-                return [Progress(uid, f"waits for the {what}")]
-            case events.Timed(uid, on):
-                return [Progress(uid, "timed" if on else "")]
-            case events.Progress(uid, iteration, of):
-                return [Progress(uid, None, iteration, of)]
             case events.Ended(uid, verdict, retry):
                 self._running.discard(uid)
                 self.release(uid)
                 return [Ended(uid, verdict, retry)]
-            case events.Notice(text):
-                return [Notice(text)]
+        told = engine_event(event)
+        return [] if told is None else [told]
 
     def _where(self, attempt_uid: str) -> str:
         slots = self._held.get(attempt_uid, ())
@@ -262,29 +253,13 @@ class LocalEngine:
         groups = [
             _placements(slots[start : start + need.num_gpus]) for start in range(0, len(slots), need.num_gpus)
         ]
-        return LaunchOrder(
-            attempt_uid=attempt.uid,
-            attempt_id=attempt.attempt_id,
-            job_id=job.job_id,
-            sweep=setting.sweep,
-            parameters=job.cell_values.values,
-            ds=job.cell_values.ds,
-            env=job.cell_values.env,
-            run_dir=attempt.run_dir,
+        left, infrastructure_left = retries_left(setting, tries)
+        return replace(
+            whole_order(setting, job, attempt, self._capacity.accelerator or "cpu"),
             ranks=groups[0],
             neighbours=tuple(groups[1:]),
-            world_size=need.num_gpus,
-            accelerator=self._capacity.accelerator or "cpu",
-            db_url=setting.db_url,
-            launcher=setting.launcher,
-            worker=setting.worker,
-            timed_section=setting.takes_timed_section,
-            timeout_s=setting.timeout_s,
-            grace_s=setting.grace_s,
-            start_timeout_s=setting.start_timeout_s,
-            hang_s=setting.hang_s,
-            retries_left=max(setting.retries - tries, 0),
-            infrastructure_retries_left=max(_INFRASTRUCTURE_RETRIES - tries, setting.retries - tries, 0),
+            retries_left=left,
+            infrastructure_retries_left=infrastructure_left,
         )
 
 

@@ -30,7 +30,7 @@ class SweepOutcome:
         took_s: from the lock to the last job's end.
         stop_reason: why it ended before every job had run; ``None`` if it did not.
         stop_status: 128 + the signal, if one came.
-        cancelled_now: running jobs that were stopped.
+        cancelled_now: jobs that were cancelled in this run, by orch or by a scheduler's command.
         limit: failures in a row at which it stops.
     """
 
@@ -57,11 +57,11 @@ class SweepOutcome:
 
     @property
     def exit_status(self) -> int:
-        """Of ``orch sweep``: the signal's, else 1 if a job failed or is not settled or it was stopped."""
+        """Of ``orch sweep``: the signal's, else 1 if a job failed, was cancelled or is not settled."""
         if self.stop_reason is StopReason.signal:
             return self.stop_status
-        unsettled = self.counts.get(JobStatus.running, 0)
-        return 1 if self.failed or unsettled or self.stop_reason is not None else 0
+        left = self.counts.get(JobStatus.running, 0) + self.cancelled_now
+        return 1 if self.failed or left or self.stop_reason is not None else 0
 
     def lines(self) -> list[str]:
         """The last lines for the user."""
@@ -91,6 +91,8 @@ class SweepOutcome:
                 f"stopped{by}: {self.cancelled_now} running {jobs} cancelled, nothing lost."
                 f" Continue with: {self.continue_with}"
             )
+        elif self.cancelled_now:
+            lines.append(f"{self.cancelled_now} cancelled by hand. Run with: {self.continue_with}")
         return lines
 
     def _again(self) -> str:

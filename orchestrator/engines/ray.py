@@ -1,120 +1,42 @@
 """Jobs through Ray: a placement group for each attempt, one task a node that starts that node's ranks.
 
 Ray finds the room, restarts nothing (``max_retries=0``): whether a job is tried again is the database's
-decision. Everything belongs to this driver, so nothing survives it. The only module that imports ray.
+decision. Everything belongs to this driver, so nothing survives it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
-import os
-import select
-import socket
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.engines.admission import need_of, refusal
-from orchestrator.engines.base import Capacity, EngineEvent, EngineSetting, Notice, Progress, Started
+from orchestrator.engines.base import Capacity, EngineEvent, EngineSetting, Notice
+from orchestrator.engines.orders import engine_event, new_attempt
+from orchestrator.engines.ray_connection import (
+    cluster_capacity,
+    connect,
+    living_nodes,
+    ray,
+    scheduling,
+    wants_gpus,
+    word_of,
+)
+from orchestrator.engines.ray_node import Mailbox, run_node
 from orchestrator.engines.remote import Followed, Recorder, Word, node_orders
-from orchestrator.errors import EngineError
 from orchestrator.launch import events
-from orchestrator.launch.order import order_from_json
-from orchestrator.launch.paths import attempt_run_dir
-from orchestrator.launch.remote_node import NodeFiles, run_here, write_files
+from orchestrator.launch.attempt import utc_now
+from orchestrator.launch.remote_node import NodeFiles, write_files
 from orchestrator.launch.report import NodeReport
 from orchestrator.spec.options import RayOptions
 from orchestrator.store.owner import this_owner
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 from orchestrator.store.status import JobStatus
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-
-try:
-    import ray
-    from ray import exceptions as ray_errors
-    from ray.util.placement_group import placement_group, remove_placement_group
-    from ray.util.scheduling_strategies import (
-        NodeAffinitySchedulingStrategy,
-        PlacementGroupSchedulingStrategy,
-    )
-except ImportError as error:
-    raise EngineError("Ray is not installed", "engine ray", "pip install 'offload-orch[ray]'") from error
-
 _STOP_NODES_S = 30.0
-_ANSWER_WITHIN_S = 10.0
-_START = "start it with ray start --head, or leave the address out for a cluster of this host alone"
-
-
-class Mailbox:
-    """What nodes tell orch, what orch tells nodes, and the boards of attempts; an actor beside the driver."""
-
-    def __init__(self) -> None:
-        self._lines: list[bytes] = []
-        self._stopped: set[str] = set()
-        self._notes: dict[str, Mapping[str, object]] = {}
-        self._news = asyncio.Event()
-
-    async def tell(self, uid: str, lines: list[bytes]) -> bool:
-        """Take events in; whether the attempt is to stop."""
-        if lines:
-            self._lines += lines
-            self._news.set()
-        return uid in self._stopped
-
-    async def take(self) -> list[bytes]:
-        """The events since the last call, as soon as there are some."""
-        await self._news.wait()
-        self._news.clear()
-        lines, self._lines = self._lines, []
-        return lines
-
-    async def stop(self, uid: str) -> None:
-        """The attempt is to stop."""
-        self._stopped.add(uid)
-
-    async def put(self, key: str, note: Mapping[str, object]) -> None:
-        """Pin a note to a board."""
-        self._notes[key] = note
-
-    async def get(self, key: str) -> Mapping[str, object] | None:
-        """A note of a board."""
-        return self._notes.get(key)
-
-
-class _ActorBoard:
-    """A board of one attempt, kept by the mailbox."""
-
-    def __init__(self, mailbox: Any, uid: str) -> None:
-        self._mailbox, self._uid = mailbox, uid
-
-    def put(self, key: str, note: Mapping[str, object]) -> None:
-        """See ``meeting.Board``."""
-        ray.get(self._mailbox.put.remote(f"{self._uid}/{key}", note))
-
-    def get(self, key: str) -> Mapping[str, Any] | None:
-        """See ``meeting.Board``."""
-        found: Mapping[str, Any] | None = ray.get(self._mailbox.get.remote(f"{self._uid}/{key}"))
-        return found
-
-
-def _node(order_json: str, token: str, mailbox: Any) -> tuple[NodeReport, NodeFiles]:
-    """One node of one attempt; runs in a Ray worker."""
-    order = order_from_json(json.loads(order_json))
-    uid = order.attempt_uid
-
-    def talk(said: Sequence[events.SupervisorEvent]) -> bool:
-        stopped: bool = ray.get(mailbox.tell.remote(uid, [events.event_to_line(event) for event in said]))
-        return stopped
-
-    board = _ActorBoard(mailbox, uid) if order.num_nodes > 1 else None
-    return run_here(order, token, talk, board, ray.util.get_node_ip_address())
 
 
 @dataclass(slots=True)
@@ -143,12 +65,11 @@ class RayEngine:
     def __init__(self, setting: EngineSetting, options: RayOptions) -> None:
         self._setting = setting
         self._options = options
-        self._is_ours = False
-        self._connect()
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        self._kind = "GPU" if any(node.get("GPU") for node in nodes) and _wants_gpus() else "CPU"
-        self._capacity = _capacity(nodes, self._kind)
-        self.hosts = 1 if self._is_ours else 2
+        is_ours = connect(options)
+        nodes = living_nodes()
+        self._kind = "GPU" if wants_gpus(nodes) else "CPU"
+        self._capacity = cluster_capacity(nodes, self._kind)
+        self.hosts = 1 if is_ours else 2
         self._recorder = Recorder(setting)
         self._jobs: dict[str, _Job] = {}
         self._reserved: dict[str, int] = {}
@@ -171,10 +92,10 @@ class RayEngine:
         """Start the mailbox."""
         self._sweep_uid, self._wake_fd = sweep_uid, wake_fd
         self._recorder.open()
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        here = scheduling.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self._mailbox = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
         # max_calls=0: a worker that had a GPU is used again, with its fork server.
-        self._run_node = ray.remote(max_retries=0, max_calls=0, num_cpus=0)(_node)
+        self._run_node = ray.remote(max_retries=0, max_calls=0, num_cpus=0)(run_node)
         self._listen()
 
     def reserve(self, job: JobRow) -> NewAttempt | None:
@@ -184,15 +105,9 @@ class RayEngine:
         need = need_of(job)
         if used > slots or (used == slots and any(not one.heard for one in self._jobs.values())):
             return None
-        uid = uuid.uuid4().hex
-        self._reserved[uid] = need.ranks_per_node * need.nodes
-        return NewAttempt(
-            uid=uid,
-            engine=self.name,
-            launcher=self._setting.launcher,
-            run_dir=str(attempt_run_dir(self._setting.db_url, self._sweep_uid, uid)),
-            owner=self._owner,
-        )
+        draft = new_attempt(self._setting, self.name, self._sweep_uid, self._owner)
+        self._reserved[draft.uid] = need.ranks_per_node * need.nodes
+        return draft
 
     def release(self, attempt_uid: str) -> None:
         """Give the room back."""
@@ -210,13 +125,13 @@ class RayEngine:
         (followed.paths.run_dir / token).touch()
         bundles = [{self._kind: float(need.ranks_per_node)} for _ in orders]
         strategy = self._options.strategy if need.nodes > 1 else "STRICT_PACK"
-        group = placement_group(bundles, strategy=strategy, name=f"orch-{attempt.uid}")
+        group = ray.util.placement_group(bundles, strategy=strategy, name=f"orch-{attempt.uid}")
         one = _Job(followed, group, need.ranks_per_node * need.nodes, need.ranks_per_node)
         self._jobs[attempt.uid] = one
         self._recorder.begin(followed)
         self._recorder.update(followed, engine_job=group.id.hex())
         for order in orders:
-            place = PlacementGroupSchedulingStrategy(group, order.node_rank)
+            place = scheduling.PlacementGroupSchedulingStrategy(group, order.node_rank)
             gpus = need.ranks_per_node if self._kind == "GPU" else 0
             ref = self._run_node.options(
                 num_gpus=gpus, scheduling_strategy=place, name=f"orch {self._setting.sweep} {job.label}"
@@ -236,9 +151,7 @@ class RayEngine:
             if self._said or time.monotonic() >= deadline_s:
                 said, self._said = self._said, []
                 return said
-            fds = [fd for fd in (self._wake_fd, self._recorder.wake_fd) if fd is not None and fd >= 0]
-            readable, _, _ = select.select(fds, [], [], max(deadline_s - time.monotonic(), 0.0))
-            if self._wake_fd in readable:
+            if self._recorder.wait(self._wake_fd, deadline_s):
                 return []
 
     def cancel(self, attempt_uid: str) -> None:
@@ -261,28 +174,12 @@ class RayEngine:
             while self._jobs and time.monotonic() < deadline_s:
                 self.poll(0.1)
         for one in self._jobs.values():
-            remove_placement_group(one.group)
+            ray.util.remove_placement_group(one.group)
         self._jobs.clear()
         self._recorder.close()
         ray.shutdown()
 
-    # -- the connection ----------------------------------------------------------------------------
-
-    def _connect(self) -> None:
-        address = self._options.address or os.environ.get("RAY_ADDRESS")
-        if address:
-            _require_answer(address)
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        try:
-            if address:
-                ray.init(address=address, **quiet)
-            else:
-                ray.init(address="local", include_dashboard=False, **quiet)
-                self._is_ours = True
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise EngineError(
-                f"cannot connect to Ray at {address or 'this host'}: {error}", "engine ray", _START
-            ) from error
+    # -- what nodes tell ---------------------------------------------------------------------------
 
     def _listen(self) -> None:
         def heard(future: Future[list[bytes]]) -> None:
@@ -298,24 +195,18 @@ class RayEngine:
         self._listen()
 
     def _hear(self, event: events.SupervisorEvent) -> None:
-        match event:
-            case events.Started(uid, mode, _, note):
-                self._said.append(Started(uid, mode))
-                if uid in self._jobs:
-                    self._recorder.update(self._jobs[uid].followed, launch_mode=mode, launch_note=note)
-            case events.Waiting(uid, what):
-                self._said.append(Progress(uid, f"waits for the {what}"))
-            case events.Timed(uid, on):
-                self._said.append(Progress(uid, "timed" if on else ""))
-            case events.Progress(uid, iteration, of):
-                self._said.append(Progress(uid, None, iteration, of))
-            case events.Notice(text):
-                self._said.append(Notice(text))
-                return
+        told = engine_event(event)
+        if told is not None:
+            self._said.append(told)
+        if isinstance(event, events.Notice):
+            return
+        if isinstance(event, events.Started) and event.attempt_uid in self._jobs:
+            followed = self._jobs[event.attempt_uid].followed
+            self._recorder.update(followed, launch_mode=event.launch_mode, launch_note=event.note)
         one = self._jobs.get(event.attempt_uid)
         if one is not None and not one.heard:
             one.heard = True
-            self._recorder.update(one.followed, started_at=_now())
+            self._recorder.update(one.followed, started_at=utc_now())
 
     # -- the end of a node -------------------------------------------------------------------------
 
@@ -342,7 +233,7 @@ class RayEngine:
                 self._stop(one)
             return
         del self._jobs[uid]
-        remove_placement_group(one.group)
+        ray.util.remove_placement_group(one.group)
         self._recorder.end(one.followed, list(one.reports.values()), one.word)
 
     def _stop(self, one: _Job) -> None:
@@ -361,7 +252,7 @@ class RayEngine:
         ]
         if not late:
             return
-        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        alive = living_nodes()
         for one in late:
             one.since_s = time.monotonic()
             nodes = sum(node.get(self._kind, 0) >= one.per_node for node in alive)
@@ -373,52 +264,3 @@ class RayEngine:
                 one.warned = True
                 uid = one.followed.uid[:8]
                 self._said.append(Notice(f"attempt {uid} has waited {limit_s:g} s for room in the cluster"))
-
-
-def word_of(error: BaseException) -> Word:
-    """What the end of a Ray task without a result means for its attempt."""
-    if isinstance(error, ray_errors.OutOfMemoryError):
-        return Word(JobStatus.oom_host, "Ray killed the node's task: host memory ran out")
-    if isinstance(error, ray_errors.TaskCancelledError):
-        return Word(JobStatus.cancelled, "its Ray task was cancelled")
-    if isinstance(error, ray_errors.RayTaskError):
-        cause = error.cause if error.cause is not None else error
-        lines = str(cause).strip().splitlines() or [repr(cause)]
-        return Word(JobStatus.lost, f"its node could not run it: {lines[-1]}", retry=True)
-    name = type(error).__name__
-    return Word(JobStatus.lost, f"Ray lost its node or worker ({name})", retry=True)
-
-
-def _require_answer(address: str) -> None:
-    """Raises EngineError where nobody listens: Ray itself would try for minutes."""
-    if address.startswith("ray://"):
-        fix = "run orch on a node of the cluster and give its address, e.g. auto"
-        raise EngineError("orch is a driver, not a Ray Client", f"address {address}", fix)
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host, int(port)), _ANSWER_WITHIN_S).close()
-    except OSError as error:
-        raise EngineError(f"cannot connect to Ray at {address}: {error}", "engine ray", _START) from error
-
-
-def _wants_gpus() -> bool:
-    return os.environ.get("DS_ACCELERATOR", "cuda") == "cuda"
-
-
-def _capacity(nodes: Sequence[Mapping[str, float]], kind: str) -> Capacity:
-    each = [int(node.get(kind, 0)) for node in nodes]
-    return Capacity(
-        slots=sum(each),
-        ranks_per_node=max(each, default=0),
-        nodes=sum(1 for count in each if count) or 1,
-        accelerator="cuda" if kind == "GPU" else "cpu",
-        label=f"{len(nodes)} node{'s' if len(nodes) != 1 else ''}, {sum(each)} {kind}s",
-    )
-
-
-def _now() -> str:
-    from orchestrator.launch.attempt import utc_now
-
-    return utc_now()

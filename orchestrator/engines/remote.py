@@ -7,6 +7,8 @@ become one verdict, which goes into the database by the same door as every other
 from __future__ import annotations
 
 import os
+import select
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from orchestrator.engines.admission import need_of
 from orchestrator.engines.base import Ended, EngineEvent, EngineSetting
+from orchestrator.engines.orders import retries_left, whole_order
 from orchestrator.launch.finisher import Finish, Finisher
 from orchestrator.launch.order import LaunchOrder, RankPlacement
 from orchestrator.launch.paths import AttemptPaths
@@ -23,8 +26,6 @@ from orchestrator.launch.verdict import AttemptFacts, RankFacts, Stop, judge, ma
 from orchestrator.store.rows import AttemptEnd, AttemptRow, JobRow
 from orchestrator.store.status import FailureKind, JobStatus, Verdict
 
-_INFRASTRUCTURE_RETRIES = 3
-"""Of faults that are not the job's: a port taken, a killed fork server."""
 _LAST_WRITES_S = 30.0
 
 
@@ -78,27 +79,8 @@ def node_orders(
 ) -> tuple[LaunchOrder, ...]:
     """The attempt as one order a node; which devices, each node finds out."""
     need = need_of(job)
-    whole = LaunchOrder(
-        attempt_uid=attempt.uid,
-        attempt_id=attempt.attempt_id,
-        job_id=job.job_id,
-        sweep=setting.sweep,
-        parameters=job.cell_values.values,
-        ds=job.cell_values.ds,
-        env=job.cell_values.env,
-        run_dir=attempt.run_dir,
-        ranks=(),
-        world_size=need.num_gpus * need.nodes,
-        num_nodes=need.nodes,
-        accelerator=accelerator,
-        db_url=setting.db_url,
-        launcher=setting.launcher,
-        worker=setting.worker,
-        timed_section=setting.takes_timed_section,
-        timeout_s=setting.timeout_s,
-        grace_s=setting.grace_s,
-        start_timeout_s=setting.start_timeout_s,
-        hang_s=setting.hang_s,
+    whole = replace(
+        whole_order(setting, job, attempt, accelerator),
         finish=False,
         probe_every_s=setting.probe_every_s,
         probe_command=setting.probe_command,
@@ -201,16 +183,17 @@ class Recorder:
 
     def end(self, followed: Followed, reports: Sequence[NodeReport], word: Word) -> None:
         """Judge the attempt, take its records in, end it; ``take`` tells afterwards."""
-        attempt, setting = followed.attempt, self.setting
+        attempt = followed.attempt
         told = {rank.rank for report in reports for rank in report.facts.ranks}
         silent = [rank for rank in range(attempt.ranks) if rank not in told]
         facts = merge_facts(reports, facts_from_spools(followed, silent))
+        left, infrastructure_left = retries_left(self.setting, followed.tries)
         verdict, retry = conclude(
             facts,
             word,
             cancelled=followed.cancelled,
-            retries_left=max(setting.retries - followed.tries, 0),
-            infrastructure_retries_left=max(_INFRASTRUCTURE_RETRIES, setting.retries) - followed.tries,
+            retries_left=left,
+            infrastructure_retries_left=infrastructure_left,
         )
         self.end_as(followed, verdict, retry=retry, columns=merge_columns(reports))
 
@@ -247,6 +230,12 @@ class Recorder:
             self._done.popleft()()
         events, self._events = self._events, []
         return events
+
+    def wait(self, wake_fd: int | None, until_s: float) -> bool:
+        """Sleep until there is something to ``take``, or until then; True where ``wake_fd`` ended it."""
+        fds = [fd for fd in (wake_fd, self.wake_fd) if fd is not None and fd >= 0]
+        readable, _, _ = select.select(fds, [], [], max(until_s - time.monotonic(), 0.0))
+        return wake_fd in readable
 
     def post(self, work: Callable[[], None]) -> None:
         """Have ``take`` do something; may be called from any thread."""

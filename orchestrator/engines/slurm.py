@@ -7,25 +7,20 @@ the next one finds them.
 
 from __future__ import annotations
 
-import json
-import select
 import time
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from orchestrator.engines import slurm_commands as slurm
 from orchestrator.engines.admission import need_of, refusal
 from orchestrator.engines.base import Capacity, EngineEvent, EngineSetting, Notice, Progress, Started
-from orchestrator.engines.remote import Followed, Recorder, Word, node_orders
-from orchestrator.engines.slurm_script import sbatch_options, wants_gpus, write_script
+from orchestrator.engines.orders import new_attempt
+from orchestrator.engines.remote import Recorder, Word
+from orchestrator.engines.slurm_capacity import partition_capacity, wants_gpus
+from orchestrator.engines.slurm_jobs import Job, ended_from_outside, found_job, new_job, write_files
 from orchestrator.engines.slurm_watch import EventTail, Pace
+from orchestrator.engines.slurm_words import is_requeued, log_tells_of_memory, out_of_memory, word_of
 from orchestrator.errors import EngineError
-from orchestrator.launch.node import load_order, read_reports, report_path
-from orchestrator.launch.order import LaunchOrder
-from orchestrator.launch.paths import AttemptPaths, attempt_run_dir
-from orchestrator.launch.publish import publish
+from orchestrator.launch.node import read_reports, report_path
 from orchestrator.spec.options import SlurmOptions
 from orchestrator.store.owner import this_owner
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
@@ -36,26 +31,6 @@ _LATE_FILES_S = 3.0
 _LOOKS_WITHOUT = 2
 """Looks at the queue that must miss a job before Slurm counts as having forgotten it."""
 _LEAVE_WITHIN_S = 20.0
-
-
-@dataclass(slots=True)
-class _Job:
-    """An attempt as a Slurm job.
-
-    Attributes:
-        slurm_id: None until Slurm's answer is known.
-        unsure: the answer of ``sbatch`` was lost: look for the name before another try.
-    """
-
-    followed: Followed
-    arguments: list[str] = field(default_factory=list)
-    slurm_id: str | None = None
-    unsure: bool = False
-    seen: slurm.SlurmJob | None = None
-    misses: int = 0
-    over_since_s: float | None = None
-    told_started: bool = False
-    tail: EventTail | None = None
 
 
 class SlurmEngine:
@@ -72,7 +47,7 @@ class SlurmEngine:
         self._gpus = wants_gpus(options, max((node.gpus for node in nodes), default=0))
         self._capacity = partition_capacity(nodes, options, self._gpus)
         self._recorder = Recorder(setting)
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, Job] = {}
         self._reserved: set[str] = set()
         self._to_cancel: list[str] = []
         self._files = Pace(0.05, 0.5)
@@ -100,15 +75,9 @@ class SlurmEngine:
         del job
         if self._is_away or len(self._jobs) + len(self._reserved) >= self._options.max_queued:
             return None
-        uid = uuid.uuid4().hex
-        self._reserved.add(uid)
-        return NewAttempt(
-            uid=uid,
-            engine=self.name,
-            launcher=self._setting.launcher,
-            run_dir=str(attempt_run_dir(self._setting.db_url, self._sweep_uid, uid)),
-            owner=self._owner,
-        )
+        draft = new_attempt(self._setting, self.name, self._sweep_uid, self._owner)
+        self._reserved.add(draft.uid)
+        return draft
 
     def release(self, attempt_uid: str) -> None:
         """Give the place back."""
@@ -117,31 +86,12 @@ class SlurmEngine:
     def submit(self, job: JobRow, attempt: AttemptRow, tries: int) -> None:
         """Write the order and the script, and hand them to ``sbatch``."""
         self._reserved.discard(attempt.uid)
-        orders = node_orders(self._setting, job, attempt, "cuda" if self._gpus else "cpu")
-        one = _Job(Followed(attempt, orders, tries))
-        need = need_of(job)
-        paths = one.followed.paths
+        one = new_job(self._setting, self._options, job, attempt, tries, gpus=self._gpus)
         try:
-            paths.run_dir.mkdir(parents=True, exist_ok=True)
-            publish(paths.order_file(), {"nodes": [order.to_json() for order in orders]}, mode=0o600)
-            write_script(
-                paths.batch_script,
-                "orchestrator.launch.node_start",
-                ["--order", str(paths.order_file())],
-                nodes=need.nodes,
-            )
+            write_files(one)
         except OSError as error:
             self._refused(one, f"its run directory cannot be written: {error}")
             return
-        one.arguments = sbatch_options(
-            self._options,
-            name=attempt.uid,
-            comment=f"orch {self._setting.sweep} {job.label}",
-            folder=paths.run_dir,
-            nodes=need.nodes,
-            ranks_per_node=need.ranks_per_node,
-            gpus=self._gpus,
-        )
         self._jobs[attempt.uid] = one
         self._recorder.begin(one.followed)
         self._hand_in(one)
@@ -165,9 +115,7 @@ class SlurmEngine:
             if said or now_s >= deadline_s:
                 return said
             wait_s = min(deadline_s, self._files.due_s, self._queue.due_s) if self._jobs else deadline_s
-            fds = [fd for fd in (self._wake_fd, self._recorder.wake_fd) if fd is not None and fd >= 0]
-            readable, _, _ = select.select(fds, [], [], max(wait_s - now_s, 0.0))
-            if self._wake_fd in readable:
+            if self._recorder.wait(self._wake_fd, wait_s):
                 return said
 
     def cancel(self, attempt_uid: str) -> None:
@@ -187,8 +135,7 @@ class SlurmEngine:
             if slurm_id is None:
                 strange.append(attempt)
                 continue
-            paths = AttemptPaths(Path(attempt.run_dir))
-            one = _Job(Followed(attempt, _orders(paths), attempt.number - 1), slurm_id=slurm_id)
+            one = found_job(attempt, slurm_id)
             self._jobs[attempt.uid] = one
             self._recorder.begin(one.followed)
         return strange
@@ -208,7 +155,7 @@ class SlurmEngine:
 
     # -- submission --------------------------------------------------------------------------------
 
-    def _hand_in(self, one: _Job) -> None:
+    def _hand_in(self, one: Job) -> None:
         try:
             slurm_id = slurm.submit(str(one.followed.paths.batch_script), one.arguments)
         except slurm.SlurmUnreachable:
@@ -222,13 +169,13 @@ class SlurmEngine:
             return
         self._is_in(one, slurm_id)
 
-    def _is_in(self, one: _Job, slurm_id: str) -> None:
+    def _is_in(self, one: Job, slurm_id: str) -> None:
         one.slurm_id, one.unsure = slurm_id, False
         self._recorder.update(one.followed, engine_job=slurm_id)
         self._queue.speed_up()
         self._files.speed_up()
 
-    def _refused(self, one: _Job, message: str) -> None:
+    def _refused(self, one: Job, message: str) -> None:
         self._recorder.end_as(one.followed, Verdict(JobStatus.failed, FailureKind.unsupported, message))
 
     def _send_cancels(self) -> None:
@@ -267,7 +214,7 @@ class SlurmEngine:
             nodes = range(one.followed.nodes)
             if all(report_path(one.followed.paths, node).exists() for node in nodes):
                 reports = read_reports(one.followed.paths, one.followed.nodes)
-                if any(report.was_stopped for report in reports):
+                if any(ended_from_outside(report) for report in reports):
                     self._queue.speed_up()  # by whom, Slurm knows
                 elif len(reports) == one.followed.nodes:
                     self._end(one, Word())
@@ -275,18 +222,18 @@ class SlurmEngine:
         self._files.looked(changed=bool(said), at_least_s=9 * (time.monotonic() - since_s))
         return said
 
-    def _news(self, one: _Job) -> list[EngineEvent]:
+    def _news(self, one: Job) -> list[EngineEvent]:
         if one.tail is None:
             one.tail = EventTail(one.followed.paths)
         said: list[EngineEvent] = []
-        for event in one.tail.read(one.followed.uid):
+        for event in one.tail.read():
             if isinstance(event, Started):
                 said += self._started(one)
             elif isinstance(event, Progress):
                 said.append(event)
         return said
 
-    def _started(self, one: _Job) -> list[EngineEvent]:
+    def _started(self, one: Job) -> list[EngineEvent]:
         if one.told_started:
             return []
         one.told_started = True
@@ -321,7 +268,7 @@ class SlurmEngine:
         self._queue.looked(changed=changed)
         return said
 
-    def _take_state(self, one: _Job, job: slurm.SlurmJob | None) -> bool:
+    def _take_state(self, one: Job, job: slurm.SlurmJob | None) -> bool:
         """What Slurm says of one job; True if it is something new."""
         if job is None:
             one.misses += 1
@@ -334,7 +281,7 @@ class SlurmEngine:
         before, one.seen, one.misses = one.seen, job, 0
         if job.state is slurm.SlurmState.WAITING:
             has_run = one.told_started or (before is not None and before.state is slurm.SlurmState.RUNNING)
-            if has_run or _is_requeued(job):
+            if has_run or is_requeued(job):
                 # It would run into the old attempt's records: orch begins another attempt instead.
                 # Slurm itself would let it wait two minutes before it ran again.
                 slurm.cancel([job.job_id])
@@ -347,65 +294,21 @@ class SlurmEngine:
             return True
         return False
 
-    def _over(self, one: _Job, job: slurm.SlurmJob) -> None:
+    def _over(self, one: Job, job: slurm.SlurmJob) -> None:
         word = word_of(job)
         reports = read_reports(one.followed.paths, one.followed.nodes)
         now_s = time.monotonic()
         one.over_since_s = one.over_since_s or now_s
+        if word.status is None and log_tells_of_memory(one.followed.paths.slurm_log):
+            word = out_of_memory(job.job_id)
         incomplete = word.status is None and len(reports) < one.followed.nodes
         if incomplete and now_s - one.over_since_s < _LATE_FILES_S:
             self._queue.speed_up()
             return
         self._end(one, word)
 
-    def _end(self, one: _Job, word: Word) -> None:
+    def _end(self, one: Job, word: Word) -> None:
         del self._jobs[one.followed.uid]
         reports = read_reports(one.followed.paths, one.followed.nodes)
         self._recorder.end(one.followed, reports, word)
         self._files.speed_up()
-
-
-def word_of(job: slurm.SlurmJob) -> Word:
-    """What the end of a Slurm job means for its attempt."""
-    where = f"Slurm job {job.job_id}"
-    match job.state:
-        case slurm.SlurmState.CANCELLED:
-            return Word(JobStatus.cancelled, f"{where} was cancelled by hand")
-        case slurm.SlurmState.TIMEOUT:
-            return Word(JobStatus.timeout, f"{where} reached the time limit of its allocation")
-        case slurm.SlurmState.OUT_OF_MEMORY:
-            return Word(JobStatus.oom_host, f"{where} was killed: the memory of its allocation ran out")
-        case slurm.SlurmState.NODE_LOST:
-            return Word(JobStatus.lost, f"{where} lost its node {job.nodes} ({job.raw_state})", retry=True)
-        case slurm.SlurmState.PREEMPTED:
-            return Word(JobStatus.lost, f"{where} was preempted", retry=True)
-    return Word(None, f"Slurm says {job.raw_state} of job {job.job_id}")
-
-
-def _is_requeued(job: slurm.SlurmJob) -> bool:
-    return job.raw_state.startswith(("REQUEUE", "SPECIAL_EXIT"))
-
-
-def partition_capacity(nodes: Sequence[slurm.SlurmNode], options: SlurmOptions, gpus: bool) -> Capacity:
-    """What the nodes of the partition can give."""
-    if not nodes:
-        raise EngineError("the partition has no node", "engine slurm", "see sinfo")
-    by_gres = options.gres not in (None, "none") or gpus
-    most = max(node.gpus if by_gres and node.gpus else node.cpus for node in nodes)
-    memory = [node.memory_bytes for node in nodes if node.memory_bytes is not None]
-    where = f"partition {options.partition}" if options.partition else "default partition"
-    return Capacity(
-        ranks_per_node=most,
-        nodes=len(nodes),
-        accelerator="cuda" if gpus else "cpu",
-        host_bytes=max(memory) if len(memory) == len(nodes) else None,
-        label=f"{where}, {len(nodes)} nodes",
-    )
-
-
-def _orders(paths: AttemptPaths) -> tuple[LaunchOrder, ...]:
-    try:
-        count = len(json.loads(paths.order_file().read_text(encoding="utf-8"))["nodes"])
-        return tuple(load_order(paths.order_file(), node) for node in range(count))
-    except (OSError, ValueError, KeyError, EngineError):
-        return ()

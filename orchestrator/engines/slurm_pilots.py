@@ -13,8 +13,8 @@ from dataclasses import replace
 from orchestrator.engines import slurm_commands as slurm
 from orchestrator.engines.admission import need_of, refusal
 from orchestrator.engines.base import Capacity, Ended, EngineEvent, EngineSetting, Lost, Notice, Started
-from orchestrator.engines.slurm import partition_capacity
-from orchestrator.engines.slurm_script import sbatch_options, wants_gpus, write_script
+from orchestrator.engines.slurm_capacity import partition_capacity, wants_gpus
+from orchestrator.engines.slurm_script import sbatch_options, write_script
 from orchestrator.engines.slurm_watch import Pace
 from orchestrator.errors import DatabaseError, EngineError
 from orchestrator.launch.paths import runs_root

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.launch.environment import python_path
+from orchestrator.launch.paths import AttemptPaths
 from orchestrator.spec.options import SlurmOptions
 
 REQUEUED_STATUS = 75
-_NO_GRES = "none"
+NO_GRES = "none"
 
 
 def sbatch_options(
@@ -35,7 +35,7 @@ def sbatch_options(
         f"--job-name={name}",
         f"--comment={comment}",
         f"--chdir={folder}",
-        f"--output={folder / 'slurm.log'}",
+        f"--output={AttemptPaths(folder).slurm_log}",
         "--open-mode=append",
         "--export=ALL",
         f"--nodes={nodes}",
@@ -61,14 +61,7 @@ def sbatch_options(
 def _gres(options: SlurmOptions, ranks_per_node: int, gpus: bool) -> str | None:
     if options.gres is None:
         return f"gpu:{ranks_per_node}" if gpus else None
-    return None if options.gres == _NO_GRES else options.gres.replace("{gpus}", str(ranks_per_node))
-
-
-def wants_gpus(options: SlurmOptions, gpus_on_nodes: int) -> bool:
-    """Whether ranks get GPUs: the nodes have some, and nobody has said that they are not to."""
-    return (
-        gpus_on_nodes > 0 and options.gres != _NO_GRES and os.environ.get("DS_ACCELERATOR", "cuda") == "cuda"
-    )
+    return None if options.gres == NO_GRES else options.gres.replace("{gpus}", str(ranks_per_node))
 
 
 def write_script(path: Path, module: str, arguments: Sequence[str], *, nodes: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from orchestrator.engines.base import EngineEvent, Progress, Started
+from orchestrator.engines.base import EngineEvent
+from orchestrator.engines.orders import engine_event
 from orchestrator.launch import events
 from orchestrator.launch.node import events_path
 from orchestrator.launch.paths import AttemptPaths
@@ -45,7 +46,7 @@ class EventTail:
         self._offset = 0
         self.started_at: str | None = None
 
-    def read(self, attempt_uid: str) -> list[EngineEvent]:
+    def read(self) -> list[EngineEvent]:
         """The events since the last call."""
         try:
             with self._path.open("rb") as file:
@@ -55,18 +56,11 @@ class EventTail:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        said = [self._engine_event(attempt_uid, json.loads(line)) for line in whole.splitlines()]
+        said = [self._engine_event(json.loads(line)) for line in whole.splitlines()]
         return [event for event in said if event is not None]
 
-    def _engine_event(self, uid: str, body: dict[str, object]) -> EngineEvent | None:
-        match events.event_from_json(body):
-            case events.Started(_, mode, _, _):
-                self.started_at = str(body["at"]) if "at" in body else None
-                return Started(uid, mode)
-            case events.Waiting(_, what):
-                return Progress(uid, f"waits for the {what}")
-            case events.Timed(_, on):
-                return Progress(uid, "timed" if on else "")
-            case events.Progress(_, iteration, of):
-                return Progress(uid, None, iteration, of)
-        return None
+    def _engine_event(self, body: dict[str, object]) -> EngineEvent | None:
+        event = events.event_from_json(body)
+        if isinstance(event, events.Started):
+            self.started_at = str(body["at"]) if "at" in body else None
+        return None if isinstance(event, events.Notice) else engine_event(event)

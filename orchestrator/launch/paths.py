@@ -57,6 +57,11 @@ class AttemptPaths:
         return self.run_dir / "launcher.log"
 
     @property
+    def slurm_log(self) -> Path:
+        """What the batch script and Slurm's own daemon printed."""
+        return self.run_dir / "slurm.log"
+
+    @property
     def sampler_log(self) -> Path:
         """What the sampler process printed."""
         return self.run_dir / "sampler.log"

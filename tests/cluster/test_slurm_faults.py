@@ -48,6 +48,8 @@ def test_scancel_by_hand_is_cancelled_and_the_others_run_on(place: ClusterPlace,
         wait_until(lambda: place.statuses().get("ok"), "the short job is done")
         slurm.run("scancel", running_job(place))
         _, errors = process.communicate(timeout=240)
+    assert process.returncode == 1, errors
+    assert "1 cancelled by hand. Run with: orch sweep" in errors
     assert place.statuses() == {"ok": 1, "cancelled": 1}, errors
     (row,) = place.query("select message from attempt where status = 'cancelled'")
     assert row["message"].endswith("was cancelled by hand")

@@ -21,6 +21,7 @@ def outcome(counts: dict[JobStatus, int], reason: StopReason | None = None) -> S
         ({JobStatus.ok: 1, JobStatus.failed: 1}, 1),
         ({JobStatus.ok: 1, JobStatus.timeout: 1}, 1),
         ({JobStatus.ok: 1, JobStatus.running: 1}, 1),
+        ({JobStatus.ok: 1, JobStatus.cancelled: 1}, 0),  # of an earlier run, no longer in the sweep file
     ],
 )
 def test_exit_status_follows_the_worst_job(counts: dict[JobStatus, int], status: int) -> None:
@@ -34,3 +35,10 @@ def test_signal_decides_the_exit_status() -> None:
 def test_job_whose_end_was_not_recorded_is_named_with_its_remedy() -> None:
     lines = outcome({JobStatus.ok: 1, JobStatus.running: 1}).lines()
     assert any("1 still marked running" in line and "orch sweep s.yaml" in line for line in lines)
+
+
+def test_job_that_somebody_cancelled_is_named_with_what_runs_it() -> None:
+    counts = {JobStatus.ok: 1, JobStatus.cancelled: 1}
+    one = SweepOutcome("s", counts, 2, 1.0, cancelled_now=1, continue_with="orch sweep s.yaml")
+    assert one.exit_status == 1
+    assert one.lines()[1:] == ["1 cancelled by hand. Run with: orch sweep s.yaml"]

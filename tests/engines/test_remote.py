@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engines.remote import Word, conclude
-from orchestrator.engines.slurm import word_of
 from orchestrator.engines.slurm_commands import SlurmJob, SlurmState
 from orchestrator.engines.slurm_script import sbatch_options
 from orchestrator.engines.slurm_watch import Pace
+from orchestrator.engines.slurm_words import word_of
 from orchestrator.launch.report import (
     NodeReport,
     merge_columns,
