@@ -32,6 +32,8 @@ JOB_FIGURES = (
     "offload_link_share", "reload_link_share", "copied_bytes", "freed_bytes", "pinned_bytes",
 )  # fmt: skip
 _DERIVED = ("offload_gbps", "reload_gbps", "offload_link_share", "reload_link_share")
+_OF_A_DEVICE = ("freed_bytes", "offload_gbps", "reload_gbps")
+"""On a CPU nothing moves, so there is neither."""
 _CELL_FIGURES = (
     "offload_s_median", "reload_s_median", "copied_bytes", "offload_gbps", "reload_gbps",
     "offload_host_s_median", "offload_all_s_median", "reload_host_s_median", "reload_all_s_median",
@@ -80,8 +82,8 @@ def _job_columns(jobs: JobSet) -> dict[str, Json]:
 
 
 def _applicable(jobs: JobSet, job: Job, name: str) -> Value:
-    """A figure; nothing for freed bytes on a CPU, where nothing leaves a device."""
-    return None if name == "freed_bytes" and jobs.on_cpu(job) else job.values.get(name)
+    """A figure; nothing for one of bytes that move where the job ran on a CPU."""
+    return None if name in _OF_A_DEVICE and jobs.on_cpu(job) else job.values.get(name)
 
 
 def _reason(job: Job) -> str:
@@ -136,7 +138,8 @@ def _cell(jobs: JobSet, summary: Summary, varying: Sequence[str]) -> dict[str, J
         "flagged": bool(summary.flags),
     }
     for name in _CELL_FIGURES:
-        cell[name] = six_digits(metrics[name].median)
+        is_known = not (summary.on_cpu and name in _OF_A_DEVICE)
+        cell[name] = six_digits(metrics[name].median) if is_known else None
     for name in ("offload_s_median", "reload_s_median"):
         cell[f"{name}_min"] = six_digits(metrics[name].least)
         cell[f"{name}_max"] = six_digits(metrics[name].greatest)

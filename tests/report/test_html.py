@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from orchestrator.analysis.page import page_data
+from orchestrator.analysis.report import ReportRequest, build_report
 from orchestrator.render.html import safe_json
+from orchestrator.store import Store
 
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
@@ -105,6 +108,14 @@ def test_every_sweep_renders(orch: Orch, tmp_path: Path, sweep: str) -> None:
     assert (tmp_path / "r.html").stat().st_size < 8_000_000
 
 
+def test_a_page_of_a_cpu_has_no_speed_and_no_freed_bytes(store: Store) -> None:
+    report = build_report(store, ReportRequest("cpu-quick"))
+    data: Any = page_data(store, report)
+    assert not {"offload_gbps", "reload_gbps", "freed_bytes"} & set(data["jobs"])
+    assert set(data["cells"]["offload_gbps"]) == {None}
+    assert all(data["cells"]["offload_s_median"])
+
+
 def test_a_filter_that_nothing_satisfies_still_renders(orch: Orch, tmp_path: Path) -> None:
     done = orch("report", "--where", "hidden_dim=7", "--format", "html", "-o", tmp_path / "r.html")
     assert done.exit_code == 0
@@ -112,8 +123,7 @@ def test_a_filter_that_nothing_satisfies_still_renders(orch: Orch, tmp_path: Pat
 
 
 def test_instrumented_iterations_split_the_time_and_long_jobs_are_thinned(tmp_path: Path) -> None:
-    from orchestrator.analysis.page import ITERATIONS, page_data
-    from orchestrator.analysis.report import ReportRequest, build_report
+    from orchestrator.analysis.page import ITERATIONS
     from orchestrator.store import open_store
     from tests.fixtures.make_results import JobPlan, Writer, axes
 

@@ -227,7 +227,7 @@
       }
     }
     draw("plot-scaling", traces, { xaxis: { title: { text: "ranks" }, tickvals: distinct(cells.map((cell) => cell.ranks)), rangemode: "tozero" },
-      yaxis: { title: { text: "GB/s of a rank" }, rangemode: "tozero" } }, "Every job of this sweep has the same number of ranks: nothing to scale over.");
+      yaxis: { title: { text: "GB/s of a rank" }, rangemode: "tozero" } }, cells.length ? "Every job of this sweep has the same number of ranks: nothing to scale over." : "No cell has a speed: on a CPU nothing is copied.");
   }
 
   // The table of all jobs: sorted and filtered as a list of row numbers, drawn a page at a time.
