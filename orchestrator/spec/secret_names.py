@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-_WORDS = {
-    "KEY", "APIKEY", "TOKEN", "SECRET", "PASS", "PASSWORD", "PASSWD", "PWD", "CREDENTIAL", "CREDENTIALS",
-    "AUTH",
-}  # fmt: skip
+_WORD = re.compile(
+    r"(?:API|ACCESS|PRIVATE|SECRET)?(?:KEY|TOKEN|SECRET)S?|PASS(?:WORD|WD|PHRASE|CODE)?S?|CRED(?:ENTIAL)?S?"
+    r"|AUTH(?:ORIZATION|ENTICATION)?|PWD"
+)
 _FOLDERS = {"PWD", "OLDPWD"}
 
 
 def looks_secret(name: str) -> bool:
     """Whether a word of the name says so: ``HF_TOKEN`` does, ``TOKENIZERS_PARALLELISM`` does not."""
-    return name.upper() not in _FOLDERS and not _WORDS.isdisjoint(re.split(r"[^A-Z0-9]+", name.upper()))
+    words = re.split(r"[^A-Z0-9]+", name.upper())
+    return name.upper() not in _FOLDERS and any(_WORD.fullmatch(word) for word in words)
