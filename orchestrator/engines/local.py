@@ -37,6 +37,8 @@ _MOST_DEATHS = 3
 """Of supervisors in a row that died before they said anything."""
 _MOST_KILLS = 20
 """The same where SIGKILL ended them all: whoever does that may stop, a fault at its start stays."""
+_STILL_WANTED_S = 1.0
+"""Nothing is to be begun any more if nobody has asked for a slot for so long: others may have them."""
 _LEAVING_S = 20.0
 """Beyond the grace: how long a supervisor may take to leave after its orch has died."""
 
@@ -70,6 +72,7 @@ class LocalEngine:
         self._host_bytes: dict[str, int] = {}
         self._running: set[str] = set()
         self._deaths = self._kills = 0
+        self._asked_at_s = 0.0
 
     @property
     def waits_for_others(self) -> bool:
@@ -97,6 +100,7 @@ class LocalEngine:
     def reserve(self, job: JobRow) -> NewAttempt | None:
         """Lease the job's slots; a wide job holds back the ones that come free."""
         pool, client = self._opened()
+        self._asked_at_s = time.monotonic()
         need = need_of(job)
         host_bytes = need.host_bytes(self._capacity.accelerator)
         there = self._capacity.host_bytes
@@ -139,7 +143,9 @@ class LocalEngine:
 
     def poll(self, timeout_s: float) -> Sequence[EngineEvent]:
         """What the supervisor said; a dead one is replaced and its attempts are told as lost."""
-        _, client = self._opened()
+        pool, client = self._opened()
+        if time.monotonic() - self._asked_at_s > _STILL_WANTED_S:
+            pool.stop_waiting()
         fds = [client.fileno()] + ([self._wake_fd] if self._wake_fd is not None else [])
         readable, _, _ = select.select(fds, [], [], max(timeout_s, 0.0))
         if client.fileno() not in readable:

@@ -30,6 +30,8 @@ _ASK_OTHERS_S = 0.05
 """Another orch holds a slot: nothing wakes us when it lets go."""
 _CANCEL_POLL_S = 1.0
 _DATABASE_RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+_UNRECORDED = "waits for the database"
+"""What a supervisor says of an attempt that is over but for its record."""
 _BATCH = 64
 """Attempts begun in one transaction: as many as there is room for, but short enough to let others in."""
 
@@ -240,8 +242,13 @@ class Schedule:
             self._next_cancel_poll_s = now_s + _CANCEL_POLL_S
             if self._cancel_requested():
                 self._stop_running(StopReason.cancelled)
-        if now_s >= self._stop_deadline_s and self._running:
+        if self._running and (now_s >= self._stop_deadline_s or self._is_kept_by_a_full_disk()):
             self._kill_running()
+
+    def _is_kept_by_a_full_disk(self) -> bool:
+        """Whether all that is left of a sweep that must end cannot be recorded; the spools keep it."""
+        phases = {entry.phase for uid, entry in self.tally.running.items() if uid in self._running}
+        return self.stop_reason is StopReason.database and phases == {_UNRECORDED}
 
     def _cancel_requested(self) -> bool:
         """Also if another orch has taken the sweep while the server was away."""

@@ -5,9 +5,11 @@ state folder. The file descriptors are opened once and inherited by the supervis
 lives until orch gave it back *or* orch and its supervisor are both gone, never shorter than the
 ranks on the device.
 
-A job that needs several slots and does not find them holds the ``next`` lock of each slot while it
-waits, so that nobody else takes the ones that come free: wide jobs do not starve. The ``next`` locks
-are taken all or none, so two waiting wide jobs cannot block each other.
+Who waits holds ``next`` locks, so that nobody else takes what comes free, and an orch that gives a slot
+back cannot have it again at once while another one waits: a job of one slot holds that of one slot, a
+wide one that of every slot. They are taken in the order of their names and kept while one waits for the
+next, so two that wait cannot block each other; who came by a slot by waiting rests before it waits
+again, so narrow jobs do not keep a wide one out.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +41,10 @@ class Slot:
     device_index: int | None = None
     device_uuid: str | None = None
     numa_node: int | None = None
+
+
+_REST_S = 0.2
+"""After a slot that was waited for: longer than others take to ask again."""
 
 
 class _Lock:
@@ -82,6 +89,7 @@ class SlotPool:
             fix = "ulimit -n 4096, or fewer --slots"
             raise EngineError(f"too many open files for {len(slots)} slots", str(folder), fix) from error
         self._used: set[str] = set()
+        self._rests_until_s = 0.0
         self.waits_for_others = False
         """The last ``take`` met a slot that another orch holds: nothing will wake us, so ask again."""
 
@@ -124,7 +132,7 @@ class SlotPool:
         self._give_leases(mine)
 
     def stop_waiting(self) -> None:
-        """No job waits any more for several slots at once."""
+        """No job waits any more for a slot."""
         for lock in self._nexts.values():
             lock.give()
 
@@ -137,24 +145,42 @@ class SlotPool:
         self._nexts.clear()
 
     def _take_one(self) -> tuple[Slot, ...] | None:
-        self.stop_waiting()
+        place = self._one_place_in_line()
+        has_waited = place is not None
         for slot in self._free():
             turn = self._nexts[slot.name]
             if not turn.take():
                 self.waits_for_others = True
                 continue
-            leased = self._leases[slot.name].take()
-            turn.give()
-            if leased:
+            if self._leases[slot.name].take():
+                self.stop_waiting()
+                if has_waited:
+                    self._rests_until_s = time.monotonic() + _REST_S
                 self._used.add(slot.name)
                 return (slot,)
             self.waits_for_others = True
+            if place is None and time.monotonic() >= self._rests_until_s:
+                place = slot.name
+            if slot.name != place:
+                turn.give()
         return None
 
+    def _one_place_in_line(self) -> str | None:
+        """The slot that is waited for since an earlier call; those of a wide job are given up but one."""
+        held = [slot.name for slot in self._free() if self._nexts[slot.name].held]
+        place = held[0] if held else None
+        for name, lock in self._nexts.items():
+            if name != place:
+                lock.give()
+        return place
+
     def _take_all_nexts(self) -> bool:
-        for slot in self.slots:
-            if not self._nexts[slot.name].take():
-                self.stop_waiting()
+        names = sorted(self._nexts)
+        for number, name in enumerate(names):
+            if not self._nexts[name].take():
+                # One that is held out of turn could be what the other waits for.
+                for later in names[number:]:
+                    self._nexts[later].give()
                 return False
         return True
 

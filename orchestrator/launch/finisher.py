@@ -123,7 +123,8 @@ class Finisher:
                 self._tell(False, "the database is back")
             except (DatabaseUnreachable, DatabaseLocked, DatabaseFull) as error:
                 _say(f"{error}; trying again in {backoff_s:.1f} s")
-                self._tell(True, f"{error}; what has ended is recorded as soon as it is back")
+                # Not what mends it: "run the same command again" is for one that has ended.
+                self._tell(True, f"{error.where}: {error.what}; what has ended is recorded when it is back")
                 time.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
             except Exception as error:  # noqa: BLE001 - one bad attempt must not stop all others.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.launch.attempt import Attempt
 from orchestrator.launch.children import Children
-from orchestrator.launch.events import Ended, Notice, SupervisorEvent, event_to_line
+from orchestrator.launch.events import Ended, Notice, SupervisorEvent, Waiting, event_to_line
 from orchestrator.launch.finisher import Finish, Finisher
 from orchestrator.launch.group import RankGroup
 from orchestrator.launch.loop import Loop
@@ -42,6 +42,8 @@ _SWITCH_S = 0.0002
 _WATCH_AFTER_S = 0.02
 _EARLY_UPDATE_S = 1.0
 """Shorter attempts write their columns once, when they end."""
+_UNRECORDED_S = 5.0
+"""An attempt that has ended and is not recorded by then waits for the database, and orch is told."""
 _LAST_WRITES_S = 30.0
 """How long a supervisor that is to leave waits for a database that is away; spools keep the rest."""
 
@@ -193,8 +195,10 @@ class Supervisor:
     def _record(self, attempt: Attempt, ending: AttemptEnd, event: Ended) -> None:
         assert self._finisher is not None
         self._recording += 1
+        late = self.loop.call_later(_UNRECORDED_S, lambda: self.emit(Waiting(attempt.uid, "database")))
 
         def done() -> None:
+            late.cancel()
             self._recording -= 1
             self._tell_alive()
             self.emit(event)

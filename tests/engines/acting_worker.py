@@ -5,17 +5,25 @@ An axis and not an environment variable, since another environment means another
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.engines import family
+
 OK, NO_RESULT, RAISES, KILLED, IGNORES_TERM, GRANDCHILD, FAILS_ONCE, PRINTS = range(1, 9)
-SECOND_SILENT, SLOW_ONCE, WAITS_FOR_GO = range(9, 12)
+SECOND_SILENT, SLOW_ONCE, WAITS_FOR_GO, FAMILY = range(9, 13)
+PRINTS_MUCH, STOPS, STOPS_LATE, LOSES_SPOOL, SPOILS_SPOOL, EXCLUSIVE = range(13, 19)
+
+_HELD: list[Any] = []
 
 
 def main(job_path: str, rank: int) -> NoReturn:
@@ -30,12 +38,24 @@ def main(job_path: str, rank: int) -> NoReturn:
              host=os.uname().nodename, device_uuid=None, launch_mode=job["launch_mode"],
              ranks=job["world_size"])  # fmt: skip
         _act(action, rank, Path(job["run_dir"]))
+        if action == FAMILY:
+            family.start()
+            family.leave_shared_memory(job["port"], rank)
+        _say(file, kind="timed_from", rank=rank, at="2026-01-01T00:00:00Z")
         for number in range(iterations):
             time.sleep(parameters["dwell_s"])
             _say(file, kind="iteration", rank=rank, iteration=number, is_warmup=number == 0,
                  is_cold=number == 0, is_instrumented=False, offload_s=0.001, reload_s=0.001,
                  states_intact=True, devices_ok=True)  # fmt: skip
+            if action == STOPS_LATE:
+                os.kill(os.getpid(), signal.SIGSTOP)
+        if action == SPOILS_SPOOL:
+            os.write(
+                file.fileno(), b"\0\xff{" + b"[" * 100_000 + b'\n{"kind": "final", "rank": 4294967296}\n'
+            )
         _say(file, kind="final", rank=rank, iterations=iterations, at="2026-01-01T00:00:00Z")
+    if action == LOSES_SPOOL and rank == 0:
+        spool.unlink()
     os._exit(0)
 
 
@@ -62,10 +82,28 @@ def _act(action: int, rank: int, run_dir: Path) -> None:
             _wait_for(run_dir / "go-on")
     if action == WAITS_FOR_GO:
         _wait_for(run_dir.parents[2] / "go")
+    if action == EXCLUSIVE:
+        _HELD.append(_place(Path(os.environ["ACT_TOGETHER"]), int(os.environ["ACT_PLACES"])))
+        _HELD.append(socket.create_server(("0.0.0.0", int(os.environ["MASTER_PORT"])), reuse_port=False))
+    if action == PRINTS_MUCH:
+        print("x" * 60_000, flush=True)
+    if action == STOPS:
+        os.kill(os.getpid(), signal.SIGSTOP)
     if action == PRINTS:
         print("a line for the log", flush=True)
         print("devices", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
         print("and one for stderr", file=sys.stderr, flush=True)
+
+
+def _place(folder: Path, count: int) -> Any:
+    """A place that nobody else has while this process lives; its absence is written down."""
+    for number in range(count):
+        file = (folder / f"place{number}").open("a")
+        with contextlib.suppress(OSError):
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+    (folder / f"violation-{os.getpid()}").write_text(f"{os.getcwd()}: no place left\n")
+    return None
 
 
 def _wait_for(path: Path) -> None:

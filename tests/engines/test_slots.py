@@ -58,6 +58,51 @@ def test_take_wide_job_waits_and_is_not_starved_by_narrow_ones(tmp_path: Path) -
     assert wide.take(2) is not None
 
 
+def test_take_slot_goes_to_who_has_waited_not_to_who_gives_it_back(tmp_path: Path) -> None:
+    busy, hungry = pool(tmp_path), pool(tmp_path)
+    first, second = busy.take(1), busy.take(1)
+    assert first
+    assert second
+    assert hungry.take(1) is None
+    busy.give(first)
+    assert busy.take(1) is None
+    assert busy.waits_for_others
+    busy.give(second)
+    assert hungry.take(1) == first
+    assert busy.take(1) == second, "only one slot was held back"
+
+
+def test_take_wide_job_is_not_starved_by_narrow_ones_that_wait_too(tmp_path: Path) -> None:
+    wide, busy, hungry = pool(tmp_path), pool(tmp_path), pool(tmp_path)
+    running = [busy.take(1), busy.take(1)]
+    assert hungry.take(1) is None
+    assert wide.take(2) is None
+    busy.give(running[0] or ())
+    (got,) = hungry.take(1) or ()
+    assert wide.take(2) is None
+    busy.give(running[1] or ())
+    assert hungry.take(1) is None
+    assert busy.take(1) is None, "the wide job is next for every slot"
+    hungry.give([got])
+    assert wide.take(2) is not None
+
+
+def test_take_two_that_wait_for_each_others_place_do_not_block_each_other(tmp_path: Path) -> None:
+    one, two, busy = pool(tmp_path), pool(tmp_path), pool(tmp_path)
+    running = [busy.take(1), busy.take(1)]
+    assert one.take(1) is None
+    assert two.take(1) is None
+    assert one.take(2) is None
+    assert two.take(2) is None
+    for slots in running:
+        busy.give(slots or ())
+    got = one.take(2) or two.take(2)
+    assert got is not None
+    one.give(got)
+    two.give(got)
+    assert two.take(2) or one.take(2)
+
+
 def test_take_two_wide_jobs_do_not_block_each_other(tmp_path: Path) -> None:
     first, second, narrow = pool(tmp_path), pool(tmp_path), pool(tmp_path)
     running = narrow.take(1)
