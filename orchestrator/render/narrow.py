@@ -54,16 +54,19 @@ def spare_figures(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> Sp
     return Spare(names, len({*empty, *_CHEAP}), _HINT)
 
 
-def spare_columns(columns: Sequence[str], rows: Sequence[Sequence[Value]], wanted: Sequence[str]) -> Spare:
-    """All columns of a job or an iteration but its name, its state and what is ``wanted``."""
-    kept = {*(_ITERATION if "rank" in columns else _JOB), *wanted}
+def spare_columns(
+    columns: Sequence[str], rows: Sequence[Sequence[Value]], axes: Sequence[str], wanted: Sequence[str]
+) -> Spare:
+    """All columns of a job or an iteration but its name, its state and what is ``wanted``; axes go last."""
+    kept = {*(_ITERATION if "rank" in columns else _JOB), *axes, *wanted}
     rest = [name for name in columns if name not in kept and name not in _NEXT]
     following = [name for name in _NEXT if name in columns and name not in kept]
     empty = {name for number, name in enumerate(columns) if all(row[number] is None for row in rows)}
     # What is empty in every row goes before all else.
     ordered = (*reversed(rest), *reversed(following))
     names = (*(n for n in ordered if n in empty), *(n for n in ordered if n not in empty))
-    return Spare(names, len(names), _HINT)
+    # The cell of each row tells its axes, too.
+    return Spare((*names, *(name for name in reversed(axes) if name not in wanted)), len(names), _HINT)
 
 
 def merged_axes(

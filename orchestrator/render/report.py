@@ -88,7 +88,8 @@ def write_rows(
     whole = replace(report, constants=constants(report.jobs, report.jobs.jobs))
     _say(caption_lines(whole), style, out)
     said = said_short(columns, rows)
-    _draw(columns, said, style, out, spare_columns(columns, said, (*report.axes, *(report.metrics or TIMES))))
+    spare = spare_columns(columns, said, report.axes, report.metrics or TIMES)
+    _draw(columns, said, style, out, spare)
 
 
 def _draw(

@@ -12,13 +12,13 @@ from orchestrator.render.columns import (
     folded,
     heading,
     natural_widths,
-    squeezed_widths,
     total,
 )
 from orchestrator.render.terminal import console_for, stream_width, wants_color
 from orchestrator.render.values import Scalar, exact, human, visible
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 _MOST_NAMED = 12
@@ -72,29 +72,40 @@ def write_table(
         if {type(row[number]) for row in data} - {type(None)} <= {int, float}
     }
     headings = [heading(name) if humanise else visible(name) or " " for name in names]
-    kept = fitting(names, headings, texts, spare or Spare(), room)
-    left_out: list[str] = []
-    if kept is not None and len(kept) < len(names):
-        left_out = [headings[number] for number in range(len(names)) if number not in kept]
-        right = {place for place, number in enumerate(kept) if number in right}
-        headings = [headings[number] for number in kept]
-        texts = [[row[number] for number in kept] for row in texts]
-    needed = total(squeezed_widths(headings, texts))
-    full = max(needed, total(natural_widths(headings, texts)))
+    full = total(natural_widths(headings, texts))
+    kept = list(range(len(names)))
+    if room is not None and full > room:
+        kept = fitting(names, headings, texts, spare or Spare(), room) or []
     console = console_for(out, color=color, width=room if room is not None else full)
     if title:
         console.print(title, markup=False, highlight=False, style="bold", soft_wrap=room is None)
     if not texts:
         console.print("(no rows)", markup=False, style="dim")
-    elif room is not None and needed > room:
+    elif not kept:
         _write_blocks(names, texts, out)
-    elif _is_plain(texts) and not wants_color(out, color) and (room is None or full <= room):
+    else:
+        shown = [[row[number] for number in kept] for row in texts] if len(kept) < len(names) else texts
+        sides = {place for place, number in enumerate(kept) if number in right}
+        _write_columns([headings[number] for number in kept], shown, sides, out, console, room, color)
+        _write_left_out([name for number, name in enumerate(headings) if number not in kept], spare, console)
+
+
+def _write_columns(
+    headings: Sequence[str], texts: Sequence[Sequence[str]], right: set[int], out: IO[str],
+    console: Console, room: int | None, color: bool | None,
+) -> None:  # fmt: skip
+    has_room = room is None or total(natural_widths(headings, texts)) <= room
+    if has_room and _is_plain(texts) and not wants_color(out, color):
         _write_plain(headings, texts, right, out)
     else:
         console.print(_table(headings, texts, right, room))
-    if left_out and spare:
-        count = f"{len(left_out)} columns" if len(left_out) > _MOST_NAMED else ", ".join(left_out)
-        console.print(f"left out for want of width: {count}; {spare.hint}", markup=False, style="dim")
+
+
+def _write_left_out(names: Sequence[str], spare: Spare | None, console: Console) -> None:
+    if not names or spare is None:
+        return
+    count = f"{len(names)} columns" if len(names) > _MOST_NAMED else ", ".join(names)
+    console.print(f"left out for want of width: {count}; {spare.hint}", markup=False, style="dim")
 
 
 def _table(

@@ -58,9 +58,10 @@ def test_wide_is_refused_where_nothing_is_left_out(orch: Orch, format_: str) -> 
     assert "--wide" in result.stderr
 
 
+@pytest.mark.parametrize("sweep", ["cpu-quick", "gpu-full"])
 @pytest.mark.parametrize("per", ["job", "iteration"])
-def test_rows_of_a_narrow_terminal_are_lines_with_their_times(results: Path, per: str) -> None:
-    text = on_terminal(results, "report", "cpu-quick", "--per", per, columns=80, NO_COLOR="1", PAGER="cat")
+def test_rows_of_a_narrow_terminal_are_lines_with_their_times(results: Path, per: str, sweep: str) -> None:
+    text = on_terminal(results, "report", sweep, "--per", per, columns=80, NO_COLOR="1", PAGER="cat")
     assert "── 1 ──" not in text
     assert widest(text) <= 80
     table = " ".join(lines_of_table(text))
