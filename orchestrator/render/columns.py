@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.render.values import human, plain, visible
@@ -62,6 +62,16 @@ def squeezed_widths(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> 
             longest = max(map(cell_len, _pieces(text)))
             widths[number] = max(widths[number], min(longest, _LONGEST_WHOLE))
     return widths
+
+
+def is_wider(headings: Sequence[str], texts: Sequence[Sequence[str]], room: int) -> bool:
+    """Whether the columns with nothing folded take more than the room; looks no further than it must."""
+    taken = -GAP
+    for number in range(len(headings)):
+        taken += _width(natural_widths, number, headings, texts) + GAP
+        if taken > room:
+            return True
+    return False
 
 
 def total(widths: Sequence[int]) -> int:
@@ -138,12 +148,30 @@ def fitting(
     """As ``shown_columns``, of what is text already."""
     if room is None:
         return list(range(len(names)))
-    squeezed, unfolded = squeezed_widths(headings, texts), unfolded_widths(headings, texts)
-    present = [name for name in spare.names if name in names]
-    cheap = [name for name in spare.names[: spare.cheap] if name in names]
-    for widths, order in ((unfolded, cheap), (squeezed, present)):
-        for count in range(len(order) + 1):
-            kept = [number for number, name in enumerate(names) if name not in order[:count]]
-            if total([widths[number] for number in kept]) <= room:
-                return kept
+    place = {name: number for number, name in enumerate(names)}
+    for measure, order in (
+        (unfolded_widths, spare.names[: spare.cheap]),
+        (squeezed_widths, spare.names),
+    ):
+        droppable = [place[name] for name in order if name in place]
+        kept = set(range(len(names))) - set(droppable)
+        taken = sum(_width(measure, number, headings, texts) + GAP for number in kept) - GAP
+        if taken > room:
+            continue
+        # From the most important on, as far as the room goes; the widths of all the rest are never asked for.
+        for number in reversed(droppable):
+            taken += _width(measure, number, headings, texts) + GAP
+            if taken > room:
+                break
+            kept.add(number)
+        return sorted(kept)
     return None
+
+
+def _width(
+    measure: Callable[[Sequence[str], Sequence[Sequence[str]]], list[int]],
+    number: int,
+    headings: Sequence[str],
+    texts: Sequence[Sequence[str]],
+) -> int:
+    return measure([headings[number]], [[row[number]] for row in texts])[0]

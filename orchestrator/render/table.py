@@ -11,6 +11,7 @@ from orchestrator.render.columns import (
     fitting,
     folded,
     heading,
+    is_wider,
     natural_widths,
     total,
 )
@@ -72,11 +73,11 @@ def write_table(
         if {type(row[number]) for row in data} - {type(None)} <= {int, float}
     }
     headings = [heading(name) if humanise else visible(name) or " " for name in names]
-    full = total(natural_widths(headings, texts))
     kept = list(range(len(names)))
-    if room is not None and full > room:
+    if room is not None and is_wider(headings, texts, room):
         kept = fitting(names, headings, texts, spare or Spare(), room) or []
-    console = console_for(out, color=color, width=room if room is not None else full)
+    full = room if room is not None else total(natural_widths(headings, texts))
+    console = console_for(out, color=color, width=full)
     if title:
         console.print(title, markup=False, highlight=False, style="bold", soft_wrap=room is None)
     if not texts:
@@ -94,7 +95,7 @@ def _write_columns(
     headings: Sequence[str], texts: Sequence[Sequence[str]], right: set[int], out: IO[str],
     console: Console, room: int | None, color: bool | None,
 ) -> None:  # fmt: skip
-    has_room = room is None or total(natural_widths(headings, texts)) <= room
+    has_room = room is None or not is_wider(headings, texts, room)
     if has_room and _is_plain(texts) and not wants_color(out, color):
         _write_plain(headings, texts, right, out)
     else:
