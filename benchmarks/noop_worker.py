@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -50,6 +51,18 @@ def records(job: dict[str, Any], rank: int) -> Iterator[str]:
         )
     yield f'{{"kind": "timed_to", "at": "{now}", "loop_s": 0.0}}\n'
     yield f'{{"kind": "final", "rank": {rank}, "iterations": {count}, "at": "{now}"}}\n'
+
+
+def dwelling(job_path: str, rank: int) -> NoReturn:
+    """The same, a record every ``dwell_s`` seconds: a job that takes its time."""
+    with open(job_path, encoding="utf-8") as stream:
+        job = json.load(stream)
+    path = os.path.join(job["spool_dir"], f"rank{rank}.jsonl")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    for line in records(job, rank):
+        os.write(descriptor, line.encode())
+        time.sleep(float(job["parameters"]["dwell_s"]))
+    os._exit(0)
 
 
 def main(job_path: str, rank: int) -> NoReturn:
