@@ -537,9 +537,14 @@ def test_wrong_ds_base_is_refused(tmp_path: Path, text: str | None, message: str
 @pytest.mark.parametrize(
     ("name", "is_secret"),
     [
-        ("HF_TOKEN", True), ("aws_secretkey", True), ("DB_PASSPHRASE", True), ("MYSQL_PWD", True),
-        ("TOKENIZERS_PARALLELISM", False), ("PWD", False), ("NCCL_BYPASS", False),
-    ],  # fmt: skip
+        ("HF_TOKEN", True),
+        ("aws_secretkey", True),
+        ("DB_PASSPHRASE", True),
+        ("MYSQL_PWD", True),
+        ("TOKENIZERS_PARALLELISM", False),
+        ("PWD", False),
+        ("NCCL_BYPASS", False),
+    ],
 )
 def test_secret_in_env_is_warned_about_by_its_name_alone(name: str, is_secret: bool) -> None:
     made = plan(
