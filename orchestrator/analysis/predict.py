@@ -210,7 +210,7 @@ def _bytes_only(question: Question, values: Mapping[str, AxisValue], refusal: st
         raise SpecError(
             f"the parameters of model {values['model']} are not known",
             "--model",
-            "give their number: --params",
+            "give their number instead: --params N",
         )
     ranks = int(values["num_gpus"] or 1)
     pinned = None if sizes.pinned_bytes is None else sizes.pinned_bytes * ranks

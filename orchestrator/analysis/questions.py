@@ -41,6 +41,21 @@ def make_question(
     )
 
 
+def once(option: str, settings: Sequence[str]) -> None:
+    """Refuse an axis that an option of its own and ``--set`` both give.
+
+    Args:
+        option: as ``axis=value``.
+
+    Raises:
+        SpecError: both do.
+    """
+    axis = option.partition("=")[0]
+    if any(text.partition("=")[0].strip() == axis for text in settings):
+        name = f"--{axis.replace('_', '-')}"
+        raise SpecError(f"{name} and --set {axis} are the same", name, "give one of them")
+
+
 def stand_in(parameters: float, groups: int) -> ModelShape:
     """A model of that many parameters in equal layers.
 

@@ -34,13 +34,15 @@ def command(
     sizes or more. Without a setting axis every measured setting is answered, the fastest first.
     """
     from orchestrator.analysis.predict import outlook
-    from orchestrator.analysis.questions import make_question
+    from orchestrator.analysis.questions import make_question, once
     from orchestrator.analysis.sources import measured_or_none, this_host
     from orchestrator.render.prediction import render_outlook
     from orchestrator.store.url import resolve_url
 
     named = [f"model={model}"] if model else []
     ranks = [f"num_gpus={num_gpus}"] if num_gpus else []
+    for option in (*named, *ranks):
+        once(option, settings)
     question = make_question([*settings, *named, *ranks], parameters=parameters, host=host)
     found = outlook(question, measured_or_none(db), this_host(), resolve_url(db).shown)
     render_outlook(found, format=output_format, out=sys.stdout)

@@ -134,3 +134,10 @@ def test_predict_of_a_users_own_model_asks_for_its_parameters(
 def test_help_is_as_recorded(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert orch(command, "--help") == 0
     assert_golden(f"{command}_help.txt", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("option", ["--num-gpus", "--model"])
+def test_predict_refuses_an_axis_given_twice(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    axis, value = ("num_gpus", "2") if option == "--num-gpus" else ("model", "linear")
+    assert orch("predict", "--db", "none.db", option, value, "--set", f"{axis}=4") == 2
+    assert f"{option} and --set {axis} are the same" in capsys.readouterr().err
