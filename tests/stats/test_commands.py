@@ -127,7 +127,7 @@ def test_predict_of_a_users_own_model_asks_for_its_parameters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert orch("predict", "--db", str(tmp_path / "o.db"), "--model", "pkg.mod:factory") == 2
-    assert "give their number: --params" in capsys.readouterr().err
+    assert "give their number instead: --params" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["compare", "predict"])
