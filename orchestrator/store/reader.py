@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import OrchError
+from orchestrator.store.schema import schema_sql, statements
 
 if TYPE_CHECKING:
     import pandas
@@ -67,7 +70,23 @@ def _sql_error(error: DBAPIError) -> OrchError:
     what = lines[0] if lines else "the query failed"
     if "not authorized" in what or "read-only transaction" in what or "readonly database" in what:
         return OrchError("orch sql only reads", "SQL", "use sqlite3 or psql to change a database by hand")
-    return OrchError(what, "SQL", "the tables are described in docs/database.md")
+    return OrchError(what, "SQL", _meant(what) or "the tables are described in docs/database.md")
+
+
+# SQLite's words, and PostgreSQL's.
+_UNKNOWN = re.compile(
+    r'no such (?:column|table): (?:\w+\.)?"?(\w+)|(?:column|relation) "?(?:\w+\.)?(\w+)"? does not'
+)
+
+
+def _meant(what: str) -> str:
+    """``did you mean x?`` for a table or column that is not there; empty where none is near."""
+    found = _UNKNOWN.search(what)
+    if found is None:
+        return ""
+    names = set(re.findall(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[a-z]{3,}", "\n".join(statements(schema_sql()))))
+    near = difflib.get_close_matches((found[1] or found[2]).lower(), sorted(names), 3)
+    return f"did you mean {', '.join(near)}?" if near else ""
 
 
 @contextmanager

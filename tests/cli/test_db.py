@@ -70,6 +70,21 @@ def test_upgrade_of_the_newest_schema_does_nothing(database: str) -> None:
     assert _orch("db", "upgrade", "--db", database).stdout == "schema 0001: nothing to do\n"
 
 
+@pytest.mark.parametrize(
+    ("query", "meant"),
+    [
+        ("SELECT offlod_s_median FROM job_summary", "did you mean offload_s_median"),
+        ("SELECT * FROM job_sumary", "did you mean job_summary"),
+        ("SELECT j.statsu FROM job j", "did you mean status"),
+        ("SELECT qqqqq FROM job", "docs/database.md"),
+    ],
+)
+def test_sql_names_the_nearest_column_or_table(database: str, query: str, meant: str) -> None:
+    done = _orch("sql", query, "--db", database)
+    assert done.exit_code == 2
+    assert meant in done.stderr
+
+
 def test_export_import_and_delete(database: str, tmp_path: Path) -> None:
     other = str(tmp_path / "other.db")
     done = _orch("db", "export", other, "small", "--db", database, "--without-samples")
