@@ -1,10 +1,11 @@
-"""Who else uses the device? Asked before a rank touches it and after its last timed section."""
+"""Who else uses the device? Asked before a rank touches it and after each iteration, never in a timed call."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.environment import nvml_handle
@@ -20,6 +21,40 @@ def foreign_before(uuid: str | None) -> str | None:
         if note is None or time.monotonic() > deadline:
             return note
         time.sleep(0.1)
+
+
+@dataclass(slots=True)
+class Watch:
+    """Reports strangers on the device as soon as one is seen: before the loop, then within it once.
+
+    Attributes:
+        uuid: the device; None on a CPU.
+        report: takes everything noted so far, one line.
+        own_pids, own_count: see ``foreign_users``; known once all ranks are there.
+    """
+
+    uuid: str | None
+    report: Callable[[str], None]
+    own_pids: Collection[int] = ()
+    own_count: int = 0
+    _notes: list[str] = field(default_factory=list)
+    _seen_in_loop: bool = False
+
+    def look_before(self) -> None:
+        """Before the job's own first use of the device."""
+        self._note("before", foreign_before(self.uuid))
+
+    def look(self, iteration: int) -> None:
+        """After an iteration: who is there now may have been there in its timed sections."""
+        if not self._seen_in_loop:
+            note = foreign_users(self.uuid, self.own_pids, self.own_count)
+            self._seen_in_loop = note is not None
+            self._note(f"after iteration {iteration}", note)
+
+    def _note(self, when: str, note: str | None) -> None:
+        if note is not None:
+            self._notes.append(f"{when}: {note}")
+            self.report("; ".join(self._notes))
 
 
 def foreign_users(uuid: str | None, own_pids: Collection[int], own_count: int) -> str | None:

@@ -28,6 +28,7 @@ from worker.recorder import Recorder, utc_now
 
 if TYPE_CHECKING:
     from worker.device import Device
+    from worker.devicecheck import Watch
     from worker.loop import Loop
 
 STOP_FILE = "stop"
@@ -99,16 +100,19 @@ def _measure(job: JobFile, rank: int, recorder: Recorder) -> bool:
     # The heavy imports: in a forked rank they are there already.
     from worker import environment
     from worker.device import Device
-    from worker.devicecheck import foreign_before, foreign_users
+    from worker.devicecheck import Watch
 
-    overlap_before = foreign_before(placement.device_uuid)
+    watch = Watch(placement.device_uuid, lambda note: _report_overlap(rank, recorder, note))
+    watch.look_before()
     device = Device(job.accelerator, placement.local_rank)
     _check_device(device, placement.device_uuid)
+    watch.uuid = device.uuid
     if placement.local_rank == 0:
         recorder.write("environment", **environment.describe(device, job.env))
     loop, config = _prepare(job, rank, device, recorder)
     bound = _gather(job.world_size, numa_node)
-    pids = _gather(job.world_size, os.getpid())
+    watch.own_pids = _gather(job.world_size, os.getpid())
+    watch.own_count = job.local_size + (loop.holder is not None)
     tracked = _settle_heap(job, bool(axis_value(job.parameters, "gc_freeze")))
     attempt: dict[str, object] = {
         "ds_config": json.dumps(config, sort_keys=True),
@@ -121,10 +125,7 @@ def _measure(job: JobFile, rank: int, recorder: Recorder) -> bool:
         recorder.write("attempt", **attempt)
     if numa_note:
         print(f"orch: {numa_note}", file=sys.stderr, flush=True)
-    iterations = _loop(job, loop, recorder, _settle)
-    own_count = job.local_size + (loop.holder is not None)
-    overlap_after = foreign_users(device.uuid, own_pids=pids, own_count=own_count)
-    _report_overlap(rank, recorder, overlap_before, overlap_after)
+    iterations = _loop(job, loop, recorder, _settle, watch)
     if loop.problems:
         return False
     recorder.write("final", rank=rank, iterations=iterations, at=utc_now())
@@ -255,7 +256,7 @@ def _settle(loop: Loop) -> None:
     loop.barrier()
 
 
-def _loop(job: JobFile, loop: Loop, recorder: Recorder, settle: Callable[[Loop], None]) -> int:
+def _loop(job: JobFile, loop: Loop, recorder: Recorder, settle: Callable[[Loop], None], watch: Watch) -> int:
     """All iterations; how many were run."""
     values = job.parameters
     total = axis_int(values, "iteration") + axis_int(values, "instrumented")
@@ -268,6 +269,7 @@ def _loop(job: JobFile, loop: Loop, recorder: Recorder, settle: Callable[[Loop],
     else:
         for iteration in range(total):
             loop.iterate(iteration)
+            watch.look(iteration)
     settle(loop)
     recorder.write("timed_to", at=utc_now(), loop_s=perf_counter() - started)
     return total
@@ -288,11 +290,9 @@ def _repeat_until_stopped(job: JobFile, loop: Loop) -> int:
         count += 1
 
 
-def _report_overlap(rank: int, recorder: Recorder, before: str | None, after: str | None) -> None:
+def _report_overlap(rank: int, recorder: Recorder, note: str) -> None:
     """Foreign processes on the device make the attempt ``overlapped``; every rank tells of its own."""
-    notes = [f"{when} {note}" for when, note in (("before:", before), ("after:", after)) if note]
-    if notes:
-        recorder.write("attempt", overlapped=True, overlap_note=f"rank {rank} {'; '.join(notes)}")
+    recorder.write("attempt", overlapped=True, overlap_note=f"rank {rank} {note}")
 
 
 def _commit(job: JobFile, spool: Path) -> None:

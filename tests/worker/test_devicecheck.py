@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worker import devicecheck
-from worker.devicecheck import foreign_users
+from worker.devicecheck import Watch, foreign_users
 
 
 def test_nobody_is_looked_for_on_a_cpu() -> None:
@@ -33,3 +33,32 @@ def test_strangers_are_told_from_the_jobs_own_processes(
 ) -> None:
     monkeypatch.setattr(devicecheck, "compute_pids", lambda uuid: there)
     assert foreign_users("GPU-x", own_pids=own, own_count=own_count) == note
+
+
+def test_stranger_who_comes_and_goes_during_the_loop_is_reported_at_once_and_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there: list[int] = []
+    monkeypatch.setattr(devicecheck, "compute_pids", lambda uuid: there)
+    reported: list[str] = []
+    watch = Watch("GPU-x", reported.append)
+    watch.look_before()
+    watch.own_pids, watch.own_count = [10], 1
+    for iteration, pids in enumerate(([10], [10, 77], [10], [10, 78])):
+        there[:] = pids
+        watch.look(iteration)
+    assert reported == ["after iteration 1: 1 foreign process(es) on GPU-x: 77"]
+
+
+def test_stranger_before_the_job_is_reported_beside_one_during_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devicecheck, "_LEAVE_S", 0.0)
+    monkeypatch.setattr(devicecheck, "compute_pids", lambda uuid: [77])
+    reported: list[str] = []
+    watch = Watch("GPU-x", reported.append)
+    watch.look_before()
+    watch.own_pids, watch.own_count = [10], 0
+    watch.look(0)
+    first = "before: 1 foreign process(es) on GPU-x: 77"
+    assert reported == [first, f"{first}; after iteration 0: 1 foreign process(es) on GPU-x: 77"]
