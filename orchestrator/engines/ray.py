@@ -28,7 +28,7 @@ from orchestrator.engines.ray_connection import (
 from orchestrator.engines.ray_node import Mailbox, run_node
 from orchestrator.engines.remote import Followed, Recorder, Word, node_orders
 from orchestrator.launch import events
-from orchestrator.launch.attempt import utc_now
+from orchestrator.launch.clock import utc_now
 from orchestrator.launch.remote_node import NodeFiles, write_files
 from orchestrator.launch.report import NodeReport
 from orchestrator.spec.options import RayOptions

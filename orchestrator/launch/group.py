@@ -10,94 +10,21 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Protocol
 
 from orchestrator.launch import commands
+from orchestrator.launch.assignment import fork_request, job_file_of
 from orchestrator.launch.children import Children
-from orchestrator.launch.environment import (
-    inherited,
-    job_environment,
-    rank_variables,
-    visible_devices,
-)
-from orchestrator.launch.logs import CappedLog, drain
+from orchestrator.launch.environment import inherited, job_environment, rank_variables
 from orchestrator.launch.loop import Loop
 from orchestrator.launch.order import Launcher, LaunchOrder, RankPlacement
+from orchestrator.launch.output import Output
 from orchestrator.launch.paths import AttemptPaths
 from orchestrator.launch.ports import PortLease, lease_port
 from orchestrator.launch.processes import descendants, signal_group, signal_process
-from orchestrator.launch.servers import ForkRequest, ForkServer
+from orchestrator.launch.ranks import GroupWatcher, RankState
+from orchestrator.launch.servers import ForkServer
 from orchestrator.launch.spool import SpoolTail
-from orchestrator.spec.jobfile import JobFile, Role
-
-
-class Output:
-    """What one process and its children print, on its way into a capped log."""
-
-    def __init__(self, loop: Loop, path: Path) -> None:
-        self.log = CappedLog(path)
-        self._loop = loop
-        self._read_end, self.write_end = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._read_end, False)
-        loop.watch(self._read_end, self._drain)
-
-    def close_write_end(self) -> None:
-        """Only the processes hold it from now on."""
-        if self.write_end >= 0:
-            os.close(self.write_end)
-            self.write_end = -1
-
-    def close(self) -> None:
-        """Take what is left and close; harmless twice."""
-        self.close_write_end()
-        if self._read_end >= 0:
-            drain(self._read_end, self.log, limit_bytes=64 << 20)
-            self._end()
-        self.log.close()
-
-    def last_line(self) -> str:
-        """The last line that is not blank, for a message."""
-        lines = self.log.last_bytes.decode(errors="replace").splitlines()
-        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
-
-    def _drain(self) -> None:
-        if not drain(self._read_end, self.log):
-            self._end()
-
-    def _end(self) -> None:
-        self._loop.unwatch(self._read_end)
-        os.close(self._read_end)
-        self._read_end = -1
-
-
-class RankState:
-    """One rank: where it runs, whether it lives, how it ended."""
-
-    def __init__(self, placement: RankPlacement, tail: SpoolTail) -> None:
-        self.placement = placement
-        self.tail = tail
-        self.output: Output | None = None
-        self.pid: int | None = None
-        self.ended = False
-        self.exit_status: int | None = None
-        self.signal: int | None = None
-        """The signal that ended it, unless it was ours."""
-
-
-class GroupWatcher(Protocol):
-    """Who is told about a group."""
-
-    def rank_forked(self, group: RankGroup) -> None:
-        """The fork server has forked another rank."""
-
-    def rank_ended(self, _group: RankGroup, _state: RankState) -> None:
-        """A rank's process has ended (its records have been read)."""
-
-    def group_refused(self, group: RankGroup, reason: str) -> None:
-        """The fork server would not fork."""
-
-    def group_lost_its_server(self, _group: RankGroup) -> None:
-        """The fork server died with the ranks."""
+from orchestrator.spec.jobfile import Role
 
 
 class RankGroup:
@@ -149,32 +76,10 @@ class RankGroup:
         if self.order.port is None or self.role == "neighbour":
             self._lease = lease_port()
             self.port = self._lease.port
-        order = self.order
-        JobFile(
-            attempt_uid=order.attempt_uid,
-            attempt_id=order.attempt_id,
-            job_id=order.job_id,
-            sweep=order.sweep,
-            parameters=order.parameters,
-            ds=order.ds,
-            env=order.env,
-            world_size=order.world_size,
-            num_nodes=order.num_nodes,
-            node_rank=order.node_rank,
-            local_size=len(self.placements),
-            master_addr=order.master_addr,
-            port=self.port,
-            accelerator=order.accelerator,
-            launch_mode=mode,
-            commit=mode != "fork" and self.role == "measured" and order.db_url is not None,
-            db_url=order.db_url,
-            run_dir=str(self.paths.run_dir),
-            spool_dir=str(self.paths.spool_dir),
-            start_timeout_s=order.start_timeout_s,
-            ranks=self.placements,
-            visible_devices=visible_devices(self.placements, order.accelerator),
-            role=self.role,
-        ).write(self.job_file)
+        job_file = job_file_of(
+            self.order, self.placements, self.paths, mode=mode, port=self.port, role=self.role
+        )
+        job_file.write(self.job_file)
 
     def prepare_again(self, mode: Launcher) -> None:
         """The same ranks in another mode; nothing of the first one was started."""
@@ -220,19 +125,8 @@ class RankGroup:
         self.states[placement.rank] = RankState(placement, tail)
 
     def _fork(self, server: ForkServer, variables: dict[str, str]) -> None:
-        states = list(self.states.values())
-        unset = [name for name in ("PYTORCH_CUDA_ALLOC_CONF", "LOCAL_SIZE") if name not in variables]
-        server.fork(
-            ForkRequest(
-                job_file=self.job_file,
-                folder=self.paths.run_dir,
-                variables=variables,
-                unset=unset,
-                ranks=[(s.placement.rank, rank_variables(s.placement)) for s in states],
-                outputs=[s.output.write_end for s in states if s.output is not None],
-            ),
-            self,
-        )
+        ranks = [(s.placement, s.output) for s in self.states.values() if s.output is not None]
+        server.fork(fork_request(self.job_file, self.paths.run_dir, variables, ranks), self)
 
     def _spawn(self, variables: dict[str, str]) -> None:
         base = {**inherited(), **variables}

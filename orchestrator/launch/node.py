@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import EngineError, OrchError
-from orchestrator.launch.attempt import utc_now
+from orchestrator.launch.clock import utc_now
 from orchestrator.launch.events import Ended, Progress, SupervisorEvent, event_to_line
 from orchestrator.launch.finisher import HEARTBEAT_S, Finisher
 from orchestrator.launch.order import LaunchOrder, RankPlacement, order_from_json

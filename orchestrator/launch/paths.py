@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,14 @@ class AttemptPaths:
     """The files of one attempt; ``run_dir`` is also its ranks' working directory."""
 
     run_dir: Path
+
+    def make(self) -> None:
+        """Make the run directory, usually a new one beside others, and the spool in it; OSError."""
+        try:
+            os.mkdir(self.run_dir)
+            os.mkdir(self.spool_dir)
+        except OSError:
+            os.makedirs(self.spool_dir, exist_ok=True)
 
     @property
     def job_file(self) -> Path:
