@@ -27,18 +27,27 @@ class SideName:
 def parse_side(text: str, default_database: str) -> SideName:
     """``DB#SWEEP``, ``DB#``, ``DB`` (a URL, or a file that is there) or ``SWEEP`` in the default database.
 
+    Before ``#`` the ending ``.db`` of a file may be left out.
+
     Raises:
         SpecError: the text is empty.
     """
     database, mark, sweep = text.rpartition("#")
     if mark and database:
-        return SideName(database, sweep or None, text)
+        return SideName(_with_ending(database), sweep or None, text)
     name = sweep if mark else text
     if not name:
         raise SpecError("a side of the comparison is empty", fix="name a sweep, DB#SWEEP or a database file")
     if "://" in name or Path(name).is_file():
         return SideName(name, None, text)
     return SideName(default_database, name, text)
+
+
+def _with_ending(database: str) -> str:
+    """``last-month`` is ``last-month.db`` where there is only that."""
+    ended = f"{database}.db"
+    is_ended = "://" in database or Path(database).exists() or not Path(ended).is_file()
+    return database if is_ended else ended
 
 
 def read_side(name: SideName, open_database: Opener) -> Side:

@@ -214,6 +214,15 @@ def test_a_side_is_read_as_sweep_or_database(text: str, database: str, sweep: st
     assert (side.database, side.sweep) == (database, sweep)
 
 
+def test_the_ending_of_a_database_may_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "last-month.db").touch()
+    assert parse_side("last-month#full", "orch.db").database == "last-month.db"
+    assert parse_side("last-month.db#full", "orch.db").database == "last-month.db"
+    assert parse_side("other#full", "orch.db").database == "other"
+    assert parse_side("last-month", "orch.db").sweep == "last-month"
+
+
 def test_a_side_that_is_a_file_means_its_latest_sweep(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     database = Database(path)
