@@ -11,14 +11,14 @@ from orchestrator.render.values import human, plain, visible
 GAP = 2
 """Blanks after a column."""
 
-_LONGEST_WHOLE = 24
+_LONGEST_WHOLE = 20
 """A word of more letters may be broken where nothing else helps."""
 
 # A figure and its unit, and the two halves of "97 / 88 %", stay on one line.
 _HELD = re.compile(r"(?<=[\d–?]) (?=(?:[kMGTP]?B(?:/s)?|m?s|min|h|d|%|/)(?:[ –)]|$))|(?<=/) (?=[\d<–])")
 _HOLD = "\N{NO-BREAK SPACE}"
-# After a "+" or a comma, too: state sets and lists are long words without a blank.
-_BREAK = re.compile(r"(?<=[+,;])(?=[^ \d])| ")
+# After a "+", a comma or the "=" of a long value, too: state sets are long words without a blank.
+_BREAK = re.compile(r"(?<=[+,;])(?=[^ \d])|(?<==)(?=[a-z_]{8})| ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,8 @@ def test_without_room_for_what_must_stay_each_row_is_a_block_with_everything() -
         ("5.11 ms (4.53 ms–0.0112 s)", 20, ["5.11 ms", "(4.53 ms–0.0112 s)"]),
         ("<1 / 38 %", 4, ["<1 / 38 %"]),
         ("optim_states+hp_params+lp_grads", 22, ["optim_states+", "hp_params+lp_grads"]),
+        ("included_state=keep_lp_params", 16, ["included_state=", "keep_lp_params"]),
+        ("pin_memory=yes", 5, ["pin_memory=yes"]),
         ("two words", 5, ["two", "words"]),
         ("short", 10, ["short"]),
         ("a\nb", 10, ["a", "b"]),
