@@ -1,4 +1,4 @@
-"""PostgreSQL is restarted while a sweep runs: nothing is lost, nothing runs twice, nobody has to do anything."""
+"""PostgreSQL is restarted in mid-sweep: nothing is lost, nothing runs twice, nobody has to do anything."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def check(place: ClusterPlace, server: PostgresServer) -> None:
 
 
 def test_restart_under_the_local_engine(own_server: PostgresServer, tmp_path: Path) -> None:
-    check(ClusterPlace(tmp_path, ["--engine", "local", "--slots", "2"], own_server.new_database()), own_server)
+    check(
+        ClusterPlace(tmp_path, ["--engine", "local", "--slots", "2"], own_server.new_database()), own_server
+    )
 
 
 @pytest.mark.slurm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -302,12 +303,29 @@ def test_no_more_jobs_are_queued_than_allowed(place: ClusterPlace) -> None:
 
 
 def test_jobs_on_one_node_have_different_devices(place: ClusterPlace) -> None:
-    spec = place.spec(2, micro_batch=act.PRINTS)
-    done = place.sweep(spec, "--engine-option", "extra=--nodelist=n1")
+    spec = place.spec(2, micro_batch=act.WAITS_FOR_GO)
+    with place.sweeping(spec, "--engine-option", "extra=--nodelist=n1") as process:
+        running = "select run_dir from attempt where status = 'running' and started_at is not null"
+        rows = wait_until(lambda: len(found := place.query(running)) == 2 and found, "both run")
+        assert sorted(map(_devices_of_rank_0, rows)) == ["0", "1"]
+        (place.folder / "go").touch()
+        _, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+
+
+def _devices_of_rank_0(row: dict[str, object]) -> str:
+    """What its process has been told is visible."""
+    spool = Path(str(row["run_dir"])) / "spool" / "rank0.jsonl"
+    start = wait_until(lambda: spool.exists() and spool.read_text().partition("\n")[0], "the rank's start")
+    environ = Path(f"/proc/{json.loads(start)['pid']}/environ").read_text().split("\0")
+    (visible,) = [entry.partition("=")[2] for entry in environ if entry.startswith("CUDA_VISIBLE_DEVICES=")]
+    return visible
+
+
+def test_ranks_of_one_job_see_all_its_devices(place: ClusterPlace) -> None:
+    done = place.sweep(place.spec(num_gpus=2, micro_batch=act.PRINTS))
     assert done.returncode == 0, done.stderr
-    done = place.sweep(place.spec(1, name="wide", num_gpus=2, micro_batch=act.PRINTS))
-    assert done.returncode == 0, done.stderr
-    (wide,) = place.query("select run_dir from attempt a join job j using (job_id) where j.num_gpus = 2")
+    (wide,) = place.query("select run_dir from attempt")
     for rank in (0, 1):
         assert "devices 0,1\n" in (Path(wide["run_dir"]) / f"rank{rank}.log").read_text()
 
