@@ -29,11 +29,13 @@ def show_end(outcome: SweepOutcome, db_url: str, *, report: bool = True) -> None
 
 
 def print_report(sweep: str, db_url: str) -> None:
-    """The report table of the sweep on stdout, as ``orch report`` prints it."""
-    from orchestrator.analysis.report import ReportRequest
-    from orchestrator.render.output import deliver
+    """The report table of the sweep on stdout, as ``orch report`` prints it, but never through the pager.
+
+    Nobody may be there to leave a pager when a sweep of hours is over.
+    """
+    from orchestrator.analysis.report import ReportRequest, build_report
+    from orchestrator.render.report import Style, write_summaries
     from orchestrator.store.opening import open_store
 
-    request = ReportRequest(sweep)
     with open_store(db_url, readonly=True) as store:
-        deliver(store, request, per=None, layout="cells", format="table", output=None)
+        write_summaries(build_report(store, ReportRequest(sweep)), Style("table"), sys.stdout)

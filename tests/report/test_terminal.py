@@ -19,11 +19,17 @@ def on_terminal(
     results: Path, *arguments: str, columns: int = 100, lines: int = 500, **environment: str
 ) -> str:
     """What ``orch`` writes to a pseudo-terminal of that size."""
+    command = ["-m", "orchestrator", *arguments, "--db", str(results)]
+    return python_on_terminal(command, columns=columns, lines=lines, **environment)
+
+
+def python_on_terminal(command: list[str], *, columns: int, lines: int, **environment: str) -> str:
+    """What Python writes to a pseudo-terminal of that size."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES", "PAGER")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *arguments, "--db", str(results)],
+        [sys.executable, *command],
         stdin=follower, stdout=follower, stderr=subprocess.PIPE, env=kept | {"TERM": "xterm"} | environment,
     )  # fmt: skip
     os.close(follower)
@@ -75,6 +81,16 @@ def test_a_long_report_goes_through_the_pager_and_a_short_one_does_not(results: 
     assert on_terminal(results, "report", lines=20, PAGER=str(pager)) == "through the pager\n"
     assert "best setting" in (tmp_path / "paged").read_text()
     assert "through the pager" not in on_terminal(results, "report", "cpu-quick", lines=200, PAGER=str(pager))
+
+
+def test_the_report_at_the_end_of_a_sweep_never_waits_in_a_pager(results: Path, tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\necho through the pager\n")
+    pager.chmod(0o755)
+    call = f"from orchestrator.cli.sweep_end import print_report; print_report('gpu-full', {str(results)!r})"
+    text = python_on_terminal(["-c", call], columns=100, lines=20, PAGER=str(pager))
+    assert "best setting" in text
+    assert "through the pager" not in text
 
 
 @pytest.mark.parametrize(("columns", "sweep"), [(80, "bytes"), (80, "full"), (120, "full")])
