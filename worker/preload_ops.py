@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from worker import nvml
 from worker.learned import importable_since
+from worker.threads import thread_count
 
 
 class OpsBuild:
@@ -60,7 +61,9 @@ def _build_and_tell(descriptor: int) -> NoReturn:
         accelerator = get_accelerator()
         ops.extend(_build(accelerator))
         told["compatible"] = _compatible(accelerator)
-        told["modules"] = importable_since(before)
+        if thread_count() == 1:
+            # Otherwise one of them may have started a thread, which would spoil the server.
+            told["modules"] = importable_since(before)
     with contextlib.suppress(OSError), open(descriptor, "w", encoding="utf-8") as stream:
         json.dump(told, stream)
     os._exit(0)
