@@ -107,10 +107,11 @@ class Rounds:
             if self._orch is not None and self._orch.poll() is None:
                 self._orch.kill()
                 self._orch.wait()
-        acknowledged = acknowledged_iterations(Path(f"{self._place.db}.runs"))
+        runs = Path(f"{self._place.db}.runs")
+        acknowledged = acknowledged_iterations(runs)
         last = self._place.sweep(self._spec, "--no-probe", timeout_s=1800)
         assert last.returncode == 0, last.stderr
-        self._count(acknowledged)
+        self._count(acknowledged | acknowledged_iterations(runs))
         return self.outcome
 
     def _round(self, victim: str) -> None:
@@ -293,7 +294,7 @@ def deepspeed(place: Workplace, jobs: int) -> Path:
     return spec
 
 
-SWEEPS = {"acting": (acting, 0.3, 6), "deepspeed": (deepspeed, 1.0, 4)}
+SWEEPS = {"acting": (acting, 0.3, 6), "deepspeed": (deepspeed, 3.0, 4)}
 """How the sweep is made, the longest wait before a kill (seconds), and jobs a round."""
 
 
