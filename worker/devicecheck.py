@@ -1,4 +1,4 @@
-"""Who else uses the device? Asked before a rank touches it and after each iteration, never in a timed call."""
+"""Who else uses the device? Asked before a rank touches it and after each iteration, outside timed calls."""
 
 from __future__ import annotations
 
