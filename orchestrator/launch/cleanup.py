@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from orchestrator.launch.hoststate import STATE_VARIABLE
 from orchestrator.launch.paths import OWNER_FILE
 from orchestrator.launch.processes import (
     SUPERVISOR_VARIABLE,
@@ -42,10 +44,14 @@ def survivors(run_dirs: Sequence[Path], attempt_uids: Iterable[str] = ()) -> set
     uids = set(attempt_uids)
     uids.update(folder.name for folder in run_dirs)
     own = ancestors_of_self()
+    owners = set()
+    for folder in run_dirs:
+        with contextlib.suppress(OSError):
+            owners.add((folder / OWNER_FILE).read_text())
     alive: dict[str, bool] = {}
     found = set()
     for pid in all_pids():
-        if pid not in own and (_is_of(pid, folders, uids) or _is_orphan(pid, alive)):
+        if pid not in own and (_is_of(pid, folders, uids) or _is_orphan(pid, owners, alive)):
             found.add(pid)
     sessions = {stat.session for pid in found if (stat := stat_of(pid)) is not None}
     sessions -= {stat.session for pid in own if (stat := stat_of(pid)) is not None}
@@ -64,10 +70,16 @@ def _is_of(pid: int, folders: Sequence[str], uids: set[str]) -> bool:
     return bool(uids) and environment_value(pid, "ORCH_ATTEMPT") in uids
 
 
-def _is_orphan(pid: int, alive: dict[str, bool]) -> bool:
-    """Whether the supervisor that answered for the process is gone; ``alive`` remembers who lives."""
+def _is_orphan(pid: int, owners: set[str], alive: dict[str, bool]) -> bool:
+    """Whether a supervisor of the same host state, or one of ``owners``, answered for it and is gone.
+
+    ``alive`` remembers who lives.
+    """
     owner = environment_value(pid, SUPERVISOR_VARIABLE)
     if not owner:
+        return False
+    is_ours = environment_value(pid, STATE_VARIABLE) == os.environ.get(STATE_VARIABLE)
+    if not is_ours and owner not in owners:
         return False
     if owner not in alive:
         alive[owner] = owner_is_alive(owner)

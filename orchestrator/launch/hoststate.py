@@ -10,10 +10,12 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+STATE_VARIABLE = "ORCH_STATE_DIR"
+
 
 def state_dir() -> Path:
     """``$ORCH_STATE_DIR``, else ``/tmp/orch-<uid>``; made with mode 0700."""
-    given = os.environ.get("ORCH_STATE_DIR")
+    given = os.environ.get(STATE_VARIABLE)
     path = Path(given) if given else Path("/tmp") / f"orch-{os.getuid()}"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path

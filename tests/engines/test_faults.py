@@ -114,6 +114,7 @@ def test_orphans_of_one_database_are_ended_by_the_next_orch_of_another(
     assert wait_until(place.survivors, "what the rank had started")
     (tmp_path / "other").mkdir()
     other = Workplace(tmp_path / "other")
+    other.environment["ORCH_STATE_DIR"] = place.environment["ORCH_STATE_DIR"]
     assert other.sweep(other.spec()).returncode == 0
     place.wait_for_no_survivors()
 

@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from orchestrator.launch.cleanup import abandoned, end_survivors, sweep
+from orchestrator.launch.hoststate import STATE_VARIABLE
 from orchestrator.launch.paths import AttemptPaths
 from orchestrator.launch.processes import SUPERVISOR_VARIABLE, is_running
 from orchestrator.launch.sharedmemory import SHARED_MEMORY, remove_shared_memory
@@ -117,16 +118,23 @@ def _spool(run_dir: str) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_process_of_a_dead_supervisor_is_ended_wherever_it_hides() -> None:
-    gone = this_owner(dead_pid())
-    marks = {"gone": gone, "alive": this_owner(), "elsewhere": "another-host:1:1"}
+def test_process_of_a_dead_supervisor_is_ended_wherever_it_hides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
+    gone, ours = this_owner(dead_pid()), {STATE_VARIABLE: str(tmp_path)}
+
+    def hiding(owner: str, state: dict[str, str]) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        return sleeping(cwd="/", start_new_session=True, env={SUPERVISOR_VARIABLE: owner, **state})
+
     with (
-        sleeping(cwd="/", start_new_session=True, env={SUPERVISOR_VARIABLE: marks["gone"]}) as orphan,
-        sleeping(cwd="/", start_new_session=True, env={SUPERVISOR_VARIABLE: marks["alive"]}) as served,
-        sleeping(cwd="/", start_new_session=True, env={SUPERVISOR_VARIABLE: marks["elsewhere"]}) as foreign,
+        hiding(gone, ours) as orphan,
+        hiding(this_owner(), ours) as served,
+        hiding("another-host:1:1", ours) as foreign,
+        hiding(gone, {STATE_VARIABLE: "/another/state"}) as elsewhere,
     ):
-        assert orphan.pid in end_survivors()
-        assert [process.poll() for process in (served, foreign)] == [None, None]
+        assert end_survivors() == [orphan.pid]
+        assert [process.poll() for process in (served, foreign, elsewhere)] == [None] * 3
         assert orphan.wait(10) == -signal.SIGTERM
 
 
