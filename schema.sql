@@ -309,7 +309,7 @@ CREATE TABLE job_result (
     device_freed_bytes BIGINT,
     pinned_bytes BIGINT,                    -- largest rank
     peak_reload_bytes BIGINT,
-    offload_gbps DOUBLE PRECISION,          -- copied_bytes of one rank over the headline
+    offload_gbps DOUBLE PRECISION,          -- copied_bytes of one rank over the headline; NULL on a CPU
     reload_gbps DOUBLE PRECISION,
     link_down_gbps DOUBLE PRECISION,        -- probe around the job, pinned or pageable as the job
     link_up_gbps DOUBLE PRECISION,

@@ -20,7 +20,7 @@ DRIFT_LIMIT_SHARE = 0.10
 """Pinned probes before and after that differ by more: the link was not the same throughout."""
 
 PAGEABLE_DRIFT_LIMIT_SHARE = 0.30
-"""The same for pageable ones, which scatter by up to 20 % on an idle host (docs/findings.md, the raw link)."""
+"""The same for pageable ones, which scatter by up to 20 % on an idle host (docs/findings.md, raw link)."""
 
 LINK_LIMIT_SHARE = 1.10
 """Faster than the link by more than this cannot be."""
@@ -244,7 +244,9 @@ def _link(found: Figures, about: Circumstances) -> Figures:
     drifts = []
     for way, direction in (("offload", "down"), ("reload", "up")):
         seconds, copied = found[f"{way}_s_median"], found["copied_bytes"]
-        speed = copied / seconds / 1e9 if copied is not None and seconds else None
+        # Without a device nothing goes over a link, whatever DeepSpeed does with the states.
+        moves = any(about.device_uuids)
+        speed = copied / seconds / 1e9 if moves and copied is not None and seconds else None
         probe, drift = around(direction, found[f"{way}_slowest_rank"], about)
         drifts.append(drift)
         link[f"{way}_gbps"] = speed

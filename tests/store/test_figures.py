@@ -127,6 +127,12 @@ def test_probes_nearest_to_the_job_give_the_link() -> None:
     assert not found["is_valid"]  # the link drifted by 18 %
 
 
+def test_no_speed_is_given_where_there_is_no_device() -> None:
+    found = figures(_warm(copied_bytes=5 * 10**9), Circumstances(True))
+    assert found["offload_gbps"] is None and found["reload_gbps"] is None
+    assert found["copied_bytes"] == 5 * 10**9
+
+
 def test_faster_than_the_link_is_not_valid() -> None:
     about = Circumstances(
         True, device_uuids=["g"], probes=[_probe("down", 1.0, 5)], timed_from_at="2026-07-01T12:10:00Z"
