@@ -87,7 +87,8 @@ def test_shared_memory_of_a_stopped_attempt_is_gone_and_a_data_set_stays(bench: 
         assert [path for path in libraries if path.exists()] == []
         assert dataset.exists()
     finally:
-        dataset.unlink()
+        for path in (*libraries, dataset):
+            path.unlink(missing_ok=True)
 
 
 def test_shared_memory_after_supervisor_and_server_are_killed_goes_with_the_sweep(bench: Bench) -> None:
@@ -109,8 +110,8 @@ def test_shared_memory_after_supervisor_and_server_are_killed_goes_with_the_swee
         assert [path for path in (torch_rank, torch_child, deepspeed) if path.exists()] == []
         assert dataset.exists()
     finally:
-        dataset.unlink()
-        nccl.unlink(missing_ok=True)
+        for path in (torch_rank, torch_child, deepspeed, nccl, dataset):
+            path.unlink(missing_ok=True)
 
 
 def _spool(run_dir: str) -> str:
