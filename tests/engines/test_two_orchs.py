@@ -43,7 +43,10 @@ class Pair:
                 wait_until(lambda: True, "", self._random.uniform(0.0, 0.3))
                 self._kill(victim)
             for number in (0, 1):
+                before = self._begun(number)
                 self._start(number)
+                if not self._to_the_end:  # SIGINT before Python itself is up ends any program as it likes
+                    wait_until(lambda: self._begun(number) > before, "the sweep goes on")  # noqa: B023
             self._end()
         finally:
             for process in filter(None, self._processes):
