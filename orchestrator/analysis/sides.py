@@ -11,6 +11,7 @@ from orchestrator.analysis.compare import Side
 from orchestrator.errors import SpecError
 from orchestrator.store import queries_stats
 from orchestrator.store.queries_report import Reads
+from orchestrator.store.url import without_passwords
 
 Opener = Callable[[str], AbstractContextManager[Reads]]
 
@@ -61,7 +62,7 @@ def read_side(name: SideName, open_database: Opener) -> Side:
         sweep = store.sweep(name.sweep)
         shown = name.text if name.sweep else f"{name.text.rstrip('#')}#{sweep.name}"
         return Side(
-            shown,
+            without_passwords(shown),
             queries_stats.sweep_jobs(store, sweep.sweep_id),
             queries_stats.sweep_environments(store, sweep.sweep_id),
         )

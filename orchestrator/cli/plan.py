@@ -58,6 +58,7 @@ def command(
         return
     from orchestrator.engines.forecast import forecast
     from orchestrator.render.plan import write_plan
+    from orchestrator.store.url import without_passwords
 
     foretold = forecast(plan)
     write_plan(
@@ -65,7 +66,7 @@ def command(
         foretold,
         sys.stdout,
         duration=_expected(db, foretold.admitted(plan)),
-        run_line=shlex.join(["orch", "sweep", *sys.argv[2:]]),
+        run_line=without_passwords(shlex.join(["orch", "sweep", *sys.argv[2:]])),
     )
 
 

@@ -14,6 +14,7 @@ from orchestrator.engines.run import run_sweep
 from orchestrator.spec.load import load_plan
 from orchestrator.spec.plan import Plan
 from orchestrator.store.opening import open_store
+from orchestrator.store.url import without_passwords
 
 _PROBE_EVERY_S = 300.0
 _PATIENCE_S = 2.0
@@ -62,7 +63,7 @@ def launch_sweep(request: SweepRequest, view: ProgressView) -> SweepOutcome:
         probe_every_s=_PROBE_EVERY_S if request.probe else None,
         retries=plan.limits.retries,
         stop_within_s=plan.limits.grace_s + _LEAVE_WITHIN_S,
-        continue_with=shlex.join(["orch", *request.command]),
+        continue_with=without_passwords(shlex.join(["orch", *request.command])),
     )
     engine = make_engine(plan, request.db_url, request.choice.gpus, options)
     hosts = getattr(engine, "hosts", hosts_of(plan.engine.name))

@@ -5,19 +5,33 @@ The kernel frees a ``flock`` with its holder, so nothing here can be stale after
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
 from types import TracebackType
 
+from orchestrator.errors import OrchError
+
 STATE_VARIABLE = "ORCH_STATE_DIR"
 
 
 def state_dir() -> Path:
-    """``$ORCH_STATE_DIR``, else ``/tmp/orch-<uid>``; made with mode 0700."""
+    """``$ORCH_STATE_DIR``, else ``/tmp/orch-<uid>``; made with mode 0700.
+
+    Raises:
+        OrchError: it cannot be made or written.
+    """
     given = os.environ.get(STATE_VARIABLE)
     path = Path(given) if given else Path("/tmp") / f"orch-{os.getuid()}"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        why = "" if os.access(path, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+    except OSError as error:
+        why = str(error.strerror)
+    if why:
+        what = f"the folder of this host's locks cannot be used ({why})"
+        raise OrchError(what, str(path), f"set {STATE_VARIABLE} to a folder that you can write")
     return path
 
 

@@ -81,7 +81,7 @@ def write_table(
     if title:
         console.print(title, markup=False, highlight=False, style="bold", soft_wrap=room is None)
     if not texts:
-        console.print("(no rows)", markup=False, style="dim")
+        console.print("(no rows)", markup=False, style="dim", soft_wrap=True)
     elif not kept:
         _write_blocks(names, texts, out)
     else:

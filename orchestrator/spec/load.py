@@ -14,9 +14,9 @@ from orchestrator.spec.expand import check_size, expand
 from orchestrator.spec.order import running_order
 from orchestrator.spec.overrides import REPEATS, Override, read_overrides
 from orchestrator.spec.plan import Plan, PlannedJob
-from orchestrator.spec.problems import Problems
+from orchestrator.spec.problems import Problems, did_you_mean
 from orchestrator.spec.read_sections import read_sections
-from orchestrator.spec.shipped import find_spec
+from orchestrator.spec.shipped import find_spec, shipped_sweeps
 from orchestrator.spec.source import parse_yaml, read_text
 
 DEFAULT_MAX_JOBS = 10_000
@@ -40,6 +40,10 @@ def load_plan(
         SpecError: the file, an override or the name is wrong.
     """
     path = find_spec(Path(path))
+    if path.parent in (Path(), Path("sweeps")) and not path.exists():
+        what = "there is no such file, and no sweep of that name comes with orch"
+        near = did_you_mean(path.stem, shipped_sweeps())
+        raise SpecError(what, str(path), f"{near}; orch init writes a starter")
     text = read_text(path)
     return _plan(text, str(path), path, overrides, max_jobs, name)
 

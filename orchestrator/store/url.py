@@ -63,7 +63,14 @@ def _sqlite(name: str, text: str) -> DatabaseUrl:
     return DatabaseUrl(f"sqlite:///{str(path).replace('%', '%25')}", "sqlite", path, name)
 
 
+def without_passwords(text: str) -> str:
+    """A line with PostgreSQL URLs in it, as it may be shown: each password as ``***``."""
+    return re.sub(
+        r"(\bpostgres(?:ql)?(?:\+\w+)?://)([^\s'\"]*)", lambda found: found[1] + _masked(found[2]), text
+    )
+
+
 def _masked(rest: str) -> str:
     """Without the password, wherever the URL holds it."""
     rest = re.sub(r"^([^/@]*?):[^/]*@", r"\1:***@", rest)
-    return re.sub(r"(password=)[^&]*", r"\1***", rest)
+    return re.sub(r"(password=)[^&#]*", r"\1***", rest)

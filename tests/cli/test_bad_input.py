@@ -55,6 +55,36 @@ def test_output_into_a_pipe_leaves_the_pipe_there(results: Path, command: tuple[
     os.close(reader)
 
 
+def test_a_state_folder_that_cannot_be_made_is_named_with_its_variable(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = results / "state"  # below a file
+    monkeypatch.setenv("ORCH_STATE_DIR", str(folder))
+    result = orch("sweep", "quickstart")
+    assert result.exit_code == 2
+    assert f"orch: {folder}: the folder of this host's locks cannot be used (Not a" in result.stderr
+    assert "set ORCH_STATE_DIR to a folder that you can write" in result.stderr
+
+
+@pytest.mark.parametrize("word", ["quikstart", "sweeps/quikstart.yaml"])
+def test_a_misspelt_shipped_sweep_is_answered_with_the_nearest(results: Path, word: str) -> None:
+    result = orch("plan", word)
+    assert result.exit_code == 2
+    assert "did you mean 'quickstart'?" in result.stderr
+
+
+def test_no_rows_are_said_in_one_line(results: Path) -> None:
+    assert orch("sql", "SELECT 1 AS a WHERE 0").stdout.splitlines() == ["(no rows)"]
+
+
+def test_the_line_that_plan_ends_with_holds_no_password(results: Path) -> None:
+    url = "postgresql://me:secret@127.0.0.1:1/orch"
+    command = [sys.executable, "-m", "orchestrator", "plan", "quickstart", "--db", url]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "run it: orch sweep quickstart --db postgresql://me:***@127.0.0.1:1/orch" in done.stdout
+    assert "secret" not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("text", ["nan", "inf", "1e400", "0", "-1"])
 def test_a_timeout_is_a_finite_positive_number(results: Path, text: str) -> None:
     result = orch("sweep", "quickstart", "--timeout", text)

@@ -39,3 +39,5 @@ def test_both_databases_answer_alike(tmp_path: Path) -> None:
         a = read_side(parse_side(str(tmp_path / "o.db"), ""), read_only)
         b = read_side(parse_side(f"{url}#full", ""), read_only)
         assert compare(a, b).environment == ()
+        assert ":secret@" in url
+        assert "secret" not in b.name

@@ -17,7 +17,7 @@ from orchestrator.errors import DatabaseError, DatabaseUnreachable, DatabaseVers
 from orchestrator.store import Store, filesystem, open_store
 from orchestrator.store.filesystem import network_file_system
 from orchestrator.store.schema import check_server
-from orchestrator.store.url import resolve_url
+from orchestrator.store.url import resolve_url, without_passwords
 from tests.postgres import PostgresServer
 from tests.store.plans import make_plan
 
@@ -252,3 +252,23 @@ def test_postgresql_refusals_are_one_clear_line(postgres_server: PostgresServer,
         assert caught.value.exit_status == 3
     with pytest.raises(DatabaseUnreachable, match="nothing in it yet"):
         open_store(postgres_server.new_database())
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://me:s3c@h/orch#full", "postgresql://me:***@h/orch#full"),
+        (
+            "'postgres://h/orch?user=me&password=s3c&x=1' -q",
+            "'postgres://h/orch?user=me&password=***&x=1' -q",
+        ),
+        (
+            "orch sweep a --db postgresql+psycopg://me:s3c@/o",
+            "orch sweep a --db postgresql+psycopg://me:***@/o",
+        ),
+        ("postgresql://me@h/orch", "postgresql://me@h/orch"),
+        ("last:month@home.db#full", "last:month@home.db#full"),
+    ],
+)
+def test_lines_are_shown_without_passwords(text: str, shown: str) -> None:
+    assert without_passwords(text) == shown
