@@ -32,6 +32,7 @@ environment = {"PYTHONPATH": os.path.dirname(sys.argv[2]), "PYTHONUNBUFFERED": "
 command = [sys.executable, "-P", "-m", "looks", "--rank", "3"]
 if sys.argv[1] == "killed":
     os.kill(spares._waiting[0][0], 9)
+    os.waitid(os.P_PID, spares._waiting[0][0], os.WEXITED | os.WNOWAIT)
 if sys.argv[1] == "other":
     command = ["sleep", "1000"]
 if sys.argv[1] == "unused":
