@@ -42,11 +42,18 @@ class JitLock:
 
 def extensions_dirs(environ: Mapping[str, str]) -> list[Path]:
     """The folders that hold a folder an op: TORCH_EXTENSIONS_DIR, or torch's default ones."""
+    root = extensions_root(environ)
     if environ.get("TORCH_EXTENSIONS_DIR"):
-        return [Path(environ["TORCH_EXTENSIONS_DIR"])]
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/root")) / ".cache")
-    root = cache / "torch_extensions"
+        return [root]
     return sorted(path for path in root.glob("py*") if path.is_dir())
+
+
+def extensions_root(environ: Mapping[str, str]) -> Path:
+    """The folder in which torch builds ops, or makes a folder a Python version to build them in."""
+    if environ.get("TORCH_EXTENSIONS_DIR"):
+        return Path(environ["TORCH_EXTENSIONS_DIR"])
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "/root")) / ".cache")
+    return cache / "torch_extensions"
 
 
 def find_locks(environ: Mapping[str, str], proc: Path = Path("/proc")) -> list[JitLock]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.doctor.devices import Driver
 from orchestrator.doctor.finding import Finding, Settings, error, ok, warn
-from orchestrator.doctor.jitlocks import extensions_dirs, find_locks
+from orchestrator.doctor.jitlocks import extensions_dirs, extensions_root, find_locks
 
 _OP = "fused_adam"
 
@@ -59,7 +60,7 @@ def check_build(settings: Settings, driver: Driver | str) -> list[Finding]:
     if built is not None:
         # Not the compiler: ninja finds nothing to do, but torch will not load the op without ninja.
         return [*_built_for(built), *_no_ninja(settings), *_arch_list(settings)]
-    missing = list(_missing_tools(settings, has_gpu))
+    missing = [*_missing_tools(settings, has_gpu), *_no_place_to_build(settings)]
     if missing:
         return [*missing, *_arch_list(settings)]
     message = "ops not built yet: the first sweep builds them before it times anything"
@@ -87,6 +88,15 @@ def _built_for(op: Path) -> Iterator[Finding]:
         message = f"another environment built DeepSpeed's ops ({headers[1]}): taking turns, each builds anew"
         mend = f"export TORCH_EXTENSIONS_DIR={Path(sys.prefix) / 'torch_extensions'}"
         yield warn("build", message, str(op.parent / "build.ninja"), mend)
+
+
+def _no_place_to_build(settings: Settings) -> Iterator[Finding]:
+    root = extensions_root(settings.environ)
+    there = next(path for path in (root, *root.absolute().parents) if path.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        message = "no place to build DeepSpeed's ops: ZeRO-3 jobs fail"
+        mend = "export TORCH_EXTENSIONS_DIR=/a/folder/that/you/can/write"
+        yield error("build", message, f"{there} cannot be written, and {root} belongs there", mend)
 
 
 def _missing_tools(settings: Settings, has_gpu: bool) -> Iterator[Finding]:

@@ -91,6 +91,17 @@ def test_op_that_another_environment_built_is_a_warning(extensions: Path) -> Non
     assert finding.mend.startswith("export TORCH_EXTENSIONS_DIR=")
 
 
+def test_no_place_to_build_the_ops_is_an_error_with_its_mend(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    settings = Settings("orch.db", environ={"TORCH_EXTENSIONS_DIR": str(file / "ops")})
+    found = [finding for finding in check_build(settings, "no driver") if "no place" in finding.message]
+    assert [(finding.severity, finding.evidence.split()[0]) for finding in found] == [
+        (Severity.ERROR, str(file))
+    ]
+    assert found[0].mend.startswith("export TORCH_EXTENSIONS_DIR=")
+
+
 def test_no_compiler_is_an_error(extensions: Path) -> None:
     findings = check_build(settings_for(extensions, PATH="/nonexistent"), "no driver")
     assert any("no C++ compiler" in finding.message for finding in findings)
