@@ -31,6 +31,7 @@ class SweepOutcome:
         stop_reason: why it ended before every job had run; ``None`` if it did not.
         stop_status: 128 + the signal, if one came.
         cancelled_now: jobs that were cancelled in this run, by orch or by a scheduler's command.
+        lost_now: jobs that this run has lost and not tried again.
         limit: failures in a row at which it stops.
     """
 
@@ -41,6 +42,7 @@ class SweepOutcome:
     stop_reason: StopReason | None = None
     stop_status: int = 0
     cancelled_now: int = 0
+    lost_now: int = 0
     limit: int = 0
     last_failure: str = ""
     continue_with: str = "orch sweep"
@@ -87,8 +89,9 @@ class SweepOutcome:
         elif self.interrupted:
             jobs = "job" if self.cancelled_now == 1 else "jobs"
             by = " from elsewhere" if self.stop_reason is StopReason.cancelled else ""
+            lost = self.lost_now or "nothing"
             lines.append(
-                f"stopped{by}: {self.cancelled_now} running {jobs} cancelled, nothing lost."
+                f"stopped{by}: {self.cancelled_now} running {jobs} cancelled, {lost} lost."
                 f" Continue with: {self.continue_with}"
             )
         elif self.cancelled_now:

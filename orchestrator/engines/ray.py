@@ -175,6 +175,8 @@ class RayEngine:
                 self.poll(0.1)
         for one in self._jobs.values():
             ray.util.remove_placement_group(one.group)
+            if one.followed.cancelled:
+                self._recorder.end(one.followed, list(one.reports.values()), one.word)
         self._jobs.clear()
         self._recorder.close()
         ray.shutdown()

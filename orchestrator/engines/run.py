@@ -67,6 +67,7 @@ def run_sweep(
             stop_reason=schedule.stop_reason,
             stop_status=stop.exit_status,
             cancelled_now=schedule.cancelled,
+            lost_now=schedule.lost,
             limit=plan.limits.consecutive_failures,
             last_failure=schedule.last_failure,
             continue_with=options.continue_with,
@@ -123,5 +124,6 @@ def _settle_last(store: Store, sweep_id: int, schedule: Schedule) -> None:
     uids = set(schedule.unsettled)
     try:
         store.reap(sweep_id, lambda attempt: attempt.uid not in uids and owner_is_alive(attempt))
+        schedule.count_killed()
     except DatabaseError as error:
         schedule.error = schedule.error or error

@@ -70,7 +70,9 @@ class Schedule:
         self.error: DatabaseError | None = None
         self.last_failure = ""
         self.cancelled = 0
+        self.lost = 0
         self.unsettled: list[str] = []
+        self._killed: dict[str, JobRow] = {}
         self._stop_deadline_s = float("inf")
 
     def run(self, queue: Sequence[JobRow], header: str, adopted: Sequence[AttemptRow] = ()) -> None:
@@ -98,6 +100,8 @@ class Schedule:
         waiting = self._queue or self._claimable
         if not self._running and not probing and (self.stop_reason is not None or not waiting):
             return False
+        others = not probing and bool(self._queue) and getattr(self._engine, "waits_for_others", False)
+        self.tally.waits_for_others = others
         for event in self._engine.poll(self._patience_s(probing)):
             self._take(event)
         return True
@@ -196,7 +200,7 @@ class Schedule:
             self._again(job)
             return
         self._tries.pop(job.job_id, None)
-        self.cancelled += event.verdict.status is JobStatus.cancelled
+        self._count(event.verdict.status)
         self._breaker.ended(status)
         if self._breaker.tripped and self.stop_reason is None:
             self.stop_reason = StopReason.fail_fast if self._options.fail_fast else StopReason.in_a_row
@@ -271,10 +275,25 @@ class Schedule:
             self._engine.cancel(uid)
 
     def _kill_running(self) -> None:
-        self.cancelled += len(self._running)
+        self._killed |= self._running
         self.unsettled += self._running
         self._running.clear()
         self._engine.close(kill=True)
+
+    def count_killed(self) -> None:
+        """Once the engine is closed and the rest is settled: what has become of the jobs it killed."""
+        if not self._killed:
+            return
+        statuses = {job.job_id: job.status for job in self._store.jobs(self._sweep_id, gone=True)}
+        for uid, job in self._killed.items():
+            status = statuses.get(job.job_id, JobStatus.running)
+            if status is not JobStatus.running:
+                self.tally.ended(uid, status)
+                self._count(status)
+
+    def _count(self, status: JobStatus) -> None:
+        self.cancelled += status is JobStatus.cancelled
+        self.lost += status is JobStatus.lost
 
     def _probing(self, probes: ProbeClock) -> bool:
         """Let a due link probe have the host to itself; True while it has or waits for it."""

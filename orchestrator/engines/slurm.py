@@ -142,14 +142,17 @@ class SlurmEngine:
 
     def close(self, *, kill: bool) -> None:
         """Cancel what is left, and write down what is known."""
-        if kill:
-            ids = [one.slurm_id for one in self._jobs.values() if one.slurm_id is not None]
+        if kill and self._jobs:
             self._to_cancel.clear()
             try:
+                self._find_unsure_ones()
+                ids = [one.slurm_id for one in self._jobs.values() if one.slurm_id is not None]
                 slurm.cancel(ids, kill=True)
-                self._wait_for_ends()
+                slurm.wait_for_ends(ids, _LEAVE_WITHIN_S)
             except EngineError:
                 pass
+        for one in [one for one in self._jobs.values() if one.followed.cancelled]:
+            self._end(one, Word())
         self._jobs.clear()
         self._recorder.close()
 
@@ -192,16 +195,12 @@ class SlurmEngine:
             if one.slurm_id is None and not one.unsure:
                 self._end(one, Word())
 
-    def _wait_for_ends(self) -> None:
-        """After a KILL: until Slurm has no process of ours any more, but not for ever."""
-        ids = {one.slurm_id for one in self._jobs.values() if one.slurm_id is not None}
-        deadline_s = time.monotonic() + _LEAVE_WITHIN_S
-        pause_s = 0.1
-        while ids and time.monotonic() < deadline_s:
-            if all(job.state.is_final for job in slurm.mine() if job.job_id in ids):
-                return
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, 2.0)
+    def _find_unsure_ones(self) -> None:
+        """Jobs that Slurm may have taken although its answer was lost."""
+        unsure = {uid: one for uid, one in self._jobs.items() if one.unsure}
+        for job in slurm.mine() if unsure else ():
+            if job.name in unsure:
+                unsure[job.name].slurm_id = job.job_id
 
     # -- following ---------------------------------------------------------------------------------
 
@@ -261,6 +260,10 @@ class SlurmEngine:
                 found = by_name.get(one.followed.uid)
                 if found is not None:
                     self._is_in(one, found.job_id)
+                    if one.followed.cancelled:
+                        self._to_cancel.append(one.followed.uid)
+                elif one.followed.cancelled:
+                    self._end(one, Word())
                 else:
                     self._hand_in(one)
                 continue

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -197,6 +198,17 @@ def cancel(job_ids: Sequence[str], *, kill: bool = False) -> None:
     _run(["scancel", "--quiet", *job_ids], check=False)
 
 
+def wait_for_ends(job_ids: Sequence[str], within_s: float) -> None:
+    """Until Slurm has no process of these jobs any more, but not for ever. Raises SlurmUnreachable."""
+    deadline_s = time.monotonic() + within_s
+    pause_s = 0.1
+    while job_ids and time.monotonic() < deadline_s:
+        if all(job.state.is_final for job in mine() if job.job_id in job_ids):
+            return
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 2.0)
+
+
 def hosts(host_list: str) -> tuple[str, ...]:
     """``n[1-2]`` as ``("n1", "n2")``; empty for an empty list."""
     if not host_list or host_list in ("(null)", "None assigned"):
@@ -229,6 +241,8 @@ def _run(command: list[str], *, check: bool = True) -> str:
             errors="replace",
             timeout=COMMAND_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
+            # A Ctrl-C at the terminal is for orch alone: it must not end the scancel that it leads to.
+            start_new_session=True,
             check=False,
         )
     except FileNotFoundError as error:

@@ -250,6 +250,33 @@ def test_lost_answer_of_sbatch_does_not_start_the_job_twice(place: ClusterPlace,
     assert len(uids) == 2
 
 
+@pytest.mark.parametrize("interrupts", [1, 2])
+@pytest.mark.parametrize("is_heard", [True, False], ids=["answered", "answer-lost"])
+def test_interrupt_at_the_terminal_while_sbatch_runs_cancels_its_job(
+    place: ClusterPlace, slurm: SlurmCluster, interrupts: int, is_heard: bool
+) -> None:
+    asked, answer = place.folder / "asked", place.folder / "answer"
+    _wrap(
+        place,
+        "sbatch",
+        f'id=$({_which("sbatch", slurm)} "$@") || exit 1',
+        f"touch {asked}",
+        f"until [ -e {answer} ]; do sleep 0.05; done",
+        'echo "$id"' if is_heard else 'echo "sbatch: error: Socket timed out" >&2; exit 1',
+    )
+    with place.sweeping(place.spec(dwell_s=LONG_S)) as process:
+        wait_until(asked.exists, "sbatch has handed the job in")
+        for _ in range(interrupts):
+            os.killpg(process.pid, signal.SIGINT)
+        answer.touch()
+        _, errors = process.communicate(timeout=240)
+    assert process.returncode == 130, errors
+    assert place.statuses() == {"cancelled": 1}, errors
+    assert "stopped: 1 running job cancelled, nothing lost. Continue with: orch sweep" in errors
+    wait_until(lambda: not slurm.run("squeue", "-h", "--states=running,pending,completing"), "Slurm is idle")
+    place.wait_for_no_survivors()
+
+
 def _wrap(place: ClusterPlace, program: str, *lines: str) -> None:
     """Puts a shell script in the place of one of Slurm's commands, for orch alone."""
     script = place.folder / "bin" / program

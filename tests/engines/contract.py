@@ -6,6 +6,7 @@ and imports the class: ``class TestLocal(EngineContract)``. ``Workplace.spec`` u
 
 from __future__ import annotations
 
+import os
 import signal
 
 from tests.engines import acting_worker as act
@@ -123,4 +124,26 @@ class EngineContract:
         assert process.returncode == 130, errors
         assert "cancelled, nothing lost. Continue with: orch sweep" in errors
         assert place.statuses().keys() <= {"cancelled", "pending"}
+        place.wait_for_no_survivors()
+
+    def test_b5_second_interrupt_kills_and_every_running_job_is_cancelled(self, place: Workplace) -> None:
+        spec = place.spec(3, micro_batch=act.IGNORES_TERM, dwell_s=1000)
+        spec.write_text(spec.read_text().replace("grace_s: 1", "grace_s: 1000"))
+        with place.sweeping(spec) as process:
+            started = "select 1 from attempt where started_at is not null"
+            wait_until(lambda: place.query(started), "a job runs")
+            # To the whole group, as a terminal does: what orch has started must not die of it halfway.
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.stderr is not None
+            while "stopping" not in (line := process.stderr.readline()):
+                assert line, "orch left before it said that it stops"
+            os.killpg(process.pid, signal.SIGINT)
+            _, errors = process.communicate(timeout=240)
+        assert process.returncode == 130, errors
+        statuses = place.statuses()
+        assert statuses.keys() <= {"cancelled", "pending"}, errors
+        cancelled = statuses["cancelled"]
+        assert f"{cancelled} cancelled; {cancelled} ran in " in errors
+        jobs = "job" if cancelled == 1 else "jobs"
+        assert f"stopped: {cancelled} running {jobs} cancelled, nothing lost. Continue with: orch" in errors
         place.wait_for_no_survivors()

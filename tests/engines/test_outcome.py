@@ -42,3 +42,12 @@ def test_job_that_somebody_cancelled_is_named_with_what_runs_it() -> None:
     one = SweepOutcome("s", counts, 2, 1.0, cancelled_now=1, continue_with="orch sweep s.yaml")
     assert one.exit_status == 1
     assert one.lines()[1:] == ["1 cancelled by hand. Run with: orch sweep s.yaml"]
+
+
+@pytest.mark.parametrize(("lost", "words"), [(0, "nothing lost"), (2, "2 lost")])
+def test_interrupted_sweep_says_how_many_jobs_were_cancelled_and_how_many_lost(lost: int, words: str) -> None:
+    counts = {JobStatus.cancelled: 3, JobStatus.lost: lost}
+    one = SweepOutcome(
+        "s", counts, 3 + lost, 1.0, StopReason.signal, 130, 3, lost, continue_with="orch sweep s.yaml"
+    )
+    assert one.lines()[-1] == f"stopped: 3 running jobs cancelled, {words}. Continue with: orch sweep s.yaml"
