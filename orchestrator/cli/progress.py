@@ -39,6 +39,8 @@ def progress_line(tally: Tally, *, marks: tuple[str, str] = ("✓", "✗")) -> s
         shown = max(running, key=lambda entry: (entry.phase == "timed", entry.iteration))
         more = f" and {len(running) - 1} more" if len(running) > 1 else ""
         parts.append(f"now: {shown.describe()}{more}")
+    elif tally.waits_for_others:
+        parts.append("waits for free slots: another orch uses them")
     left_s = tally.left_s()
     if left_s is not None and tally.done < tally.total:
         parts.append(f"{duration(left_s)} left")

@@ -71,13 +71,14 @@ class LocalEngine:
         self._held: dict[str, tuple[Slot, ...]] = {}
         self._host_bytes: dict[str, int] = {}
         self._running: set[str] = set()
+        self._unrecorded: set[str] = set()
         self._deaths = self._kills = 0
         self._asked_at_s = 0.0
 
     @property
     def waits_for_others(self) -> bool:
         """The head of the queue waits for a slot that another orch holds."""
-        return self._pool is not None and self._pool.waits_for_others
+        return self._pool is not None and self._pool.waits_for_others and not self._unrecorded
 
     def capacity(self) -> Capacity:
         """The slots of this host."""
@@ -98,8 +99,13 @@ class LocalEngine:
         self._client = self._start_supervisor()
 
     def reserve(self, job: JobRow) -> NewAttempt | None:
-        """Lease the job's slots; a wide job holds back the ones that come free."""
+        """Lease the job's slots; a wide job holds back the ones that come free.
+
+        None while an attempt waits for the database: what is begun then could not be recorded either.
+        """
         pool, client = self._opened()
+        if self._unrecorded:
+            return None
         self._asked_at_s = time.monotonic()
         need = need_of(job)
         host_bytes = need.host_bytes(self._capacity.accelerator)
@@ -200,6 +206,7 @@ class LocalEngine:
             self._pool.close()
             self._pool = None
         self._running.clear()
+        self._unrecorded.clear()
 
     def _opened(self) -> tuple[SlotPool, SupervisorClient]:
         if self._pool is None or self._client is None:
@@ -233,6 +240,7 @@ class LocalEngine:
             lost.append(Lost(attempt_uid, "its supervisor died"))
             self.release(attempt_uid)
         self._running.clear()
+        self._unrecorded.clear()
         cleanup.sweep(runs_root(self._setting.db_url))
         self._client = self._start_supervisor()
         return lost
@@ -244,10 +252,20 @@ class LocalEngine:
                 return [started, Notice(note)] if note else [started]
             case events.Ended(uid, verdict, retry):
                 self._running.discard(uid)
+                self._unrecorded.discard(uid)
                 self.release(uid)
                 return [Ended(uid, verdict, retry)]
+            case events.Waiting(uid, "database"):
+                # Its ranks are gone, and the database may stay away for hours: another orch may work.
+                self._give_to_others(uid)
         told = engine_event(event)
         return [] if told is None else [told]
+
+    def _give_to_others(self, attempt_uid: str) -> None:
+        pool, _ = self._opened()
+        self._unrecorded.add(attempt_uid)
+        self.release(attempt_uid)
+        pool.stop_waiting()
 
     def _where(self, attempt_uid: str) -> str:
         slots = self._held.get(attempt_uid, ())

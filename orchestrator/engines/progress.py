@@ -42,11 +42,16 @@ class _Mean:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of the sweep's jobs, and the time left from the jobs that this run has finished."""
+    """Counts of the sweep's jobs, and the time left from the jobs that this run has finished.
+
+    Attributes:
+        waits_for_others: the next job waits for slots that another orch uses.
+    """
 
     counts: dict[JobStatus, int] = field(default_factory=dict)
     running: dict[str, RunningJob] = field(default_factory=dict)
     finished: int = 0
+    waits_for_others: bool = False
     _waiting: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     _by_cell: dict[str, _Mean] = field(default_factory=dict)
     _all: _Mean = field(default_factory=_Mean)

@@ -22,7 +22,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The attempt waits: for the host's timed section, or for the fork server to be ready."""
+    """The attempt waits: for the host's timed section, for the fork server to be ready, or for the database.
+
+    What waits for the database has no process any more: only its record is missing.
+    """
 
     attempt_uid: str
     what: str = "timed section"

@@ -66,12 +66,17 @@ class Finisher:
         db_url: str,
         post: Callable[[Callable[[], None]], None],
         notice: Callable[[str], None] | None = None,
+        reachable: Callable[[bool], None] | None = None,
     ) -> None:
-        """``notice`` gets a line for the user when the database goes away and when it is back."""
+        """``notice`` gets a line for the user when the database goes away and when it is back.
+
+        ``reachable`` is told when it cannot be reached any more, and when it can again.
+        """
         self._db_url = db_url
         self._post = post
         self._notice = notice
-        self._is_away = False
+        self._reachable = reachable
+        self._is_away = self._is_unreachable = False
         self._queue: queue.SimpleQueue[Finish | _Update | None] = queue.SimpleQueue()
         self._state = _State()
         self._thread = threading.Thread(target=self._run, name="finisher", daemon=True)
@@ -121,10 +126,12 @@ class Finisher:
                         store.heartbeat(sorted(self._state.alive))
                 backoff_s = _FIRST_BACKOFF_S
                 self._tell(False, "the database is back")
+                self._tell_reachable(True)
             except (DatabaseUnreachable, DatabaseLocked, DatabaseFull) as error:
                 _say(f"{error}; trying again in {backoff_s:.1f} s")
                 # Not what mends it: "run the same command again" is for one that has ended.
                 self._tell(True, f"{error.where}: {error.what}; what has ended is recorded when it is back")
+                self._tell_reachable(not isinstance(error, DatabaseUnreachable))
                 time.sleep(backoff_s)
                 backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
             except Exception as error:  # noqa: BLE001 - one bad attempt must not stop all others.
@@ -138,6 +145,12 @@ class Finisher:
         if is_away is not self._is_away and notice is not None:
             self._post(lambda: notice(text))
         self._is_away = is_away
+
+    def _tell_reachable(self, is_reachable: bool) -> None:
+        told = self._reachable
+        if is_reachable is self._is_unreachable and told is not None:
+            self._post(lambda: told(is_reachable))
+        self._is_unreachable = not is_reachable
 
     def _collect(self, patience_s: float, waiting: list[Finish], updates: list[_Update]) -> bool:
         """Move what is queued into the lists; True if the end of the queue was among it."""

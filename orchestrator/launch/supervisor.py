@@ -21,7 +21,7 @@ from orchestrator.launch.children import Children
 from orchestrator.launch.events import Ended, Notice, SupervisorEvent, Waiting, event_to_line
 from orchestrator.launch.finisher import Finish, Finisher
 from orchestrator.launch.group import RankGroup
-from orchestrator.launch.loop import Loop
+from orchestrator.launch.loop import Loop, Timer
 from orchestrator.launch.notify import FolderWatch
 from orchestrator.launch.oom import OomWatch
 from orchestrator.launch.order import LaunchOrder, order_from_json
@@ -43,9 +43,15 @@ _WATCH_AFTER_S = 0.02
 _EARLY_UPDATE_S = 1.0
 """Shorter attempts write their columns once, when they end."""
 _UNRECORDED_S = 5.0
-"""An attempt that has ended and is not recorded by then waits for the database, and orch is told."""
+"""An attempt that has ended and is not recorded by then waits for the database, and orch is told.
+
+At once where the database cannot be reached.
+"""
 _LAST_WRITES_S = 30.0
 """How long a supervisor that is to leave waits for a database that is away; spools keep the rest."""
+_HURRIED_WRITES_S = 3.0
+"""The same where everything was to be killed at once: somebody waits for the end."""
+_ONE_MORE_WRITE_S = 0.2
 
 
 class Supervisor:
@@ -66,10 +72,12 @@ class Supervisor:
         self._tell = tell
         self._attempts: dict[str, Attempt] = {}
         self._watches: dict[str, list[int]] = {}
-        self._recording = 0
+        self._recording: dict[str, Timer] = {}
+        self._is_unreachable = False
         self._db_url = db_url
         self._finisher: Finisher | None = None
         self._leaving = False
+        self._patience_s = _LAST_WRITES_S
         try:
             self._folders: FolderWatch | None = FolderWatch()
             self.loop.watch(self._folders.descriptor, self._folders.read)
@@ -85,7 +93,9 @@ class Supervisor:
         """Where finished attempts are recorded."""
         self._db_url = db_url
         if db_url is not None and self._finisher is None:
-            self._finisher = Finisher(db_url, self.loop.post, lambda text: self.emit(Notice(text)))
+            self._finisher = Finisher(
+                db_url, self.loop.post, lambda text: self.emit(Notice(text)), self._database_reachable
+            )
 
     # -- orders ------------------------------------------------------------------------------------
 
@@ -111,6 +121,8 @@ class Supervisor:
 
     def stop_all(self, reason: str, *, why: Stop = Stop.CANCELLED, now: bool = False) -> None:
         """Stop every attempt."""
+        if now:
+            self._patience_s = _HURRIED_WRITES_S
         for attempt in list(self._attempts.values()):
             attempt.stop(why, reason, now=now)
 
@@ -125,7 +137,7 @@ class Supervisor:
         """After the loop: record what is queued, end the fork servers and whatever else is left."""
         deadline = time.monotonic() + _LAST_WRITES_S
         if self._finisher is not None:
-            self._finisher.close(deadline - time.monotonic())
+            self._finisher.close(_ONE_MORE_WRITE_S if self._recording else self._patience_s)
         self.servers.kill()
         while strays := self.children.strays() + self.servers.pids:
             for pid in strays:
@@ -194,12 +206,13 @@ class Supervisor:
 
     def _record(self, attempt: Attempt, ending: AttemptEnd, event: Ended) -> None:
         assert self._finisher is not None
-        self._recording += 1
-        late = self.loop.call_later(_UNRECORDED_S, lambda: self.emit(Waiting(attempt.uid, "database")))
+        within_s = 0.0 if self._is_unreachable else _UNRECORDED_S
+        self._recording[attempt.uid] = self.loop.call_later(
+            within_s, lambda: self._tell_unrecorded(attempt.uid)
+        )
 
         def done() -> None:
-            late.cancel()
-            self._recording -= 1
+            self._recording.pop(attempt.uid).cancel()
             self._tell_alive()
             self.emit(event)
             self._leave_if_idle()
@@ -208,6 +221,16 @@ class Supervisor:
         started = "started_at" in ending.columns
         self._finisher.finish(Finish(ending, spool_dir if started else None, done))
         self._leave_if_idle()
+
+    def _database_reachable(self, is_reachable: bool) -> None:
+        self._is_unreachable = not is_reachable
+        if self._is_unreachable:
+            for uid in self._recording:
+                self._tell_unrecorded(uid)
+
+    def _tell_unrecorded(self, uid: str) -> None:
+        self._recording[uid].cancel()
+        self.emit(Waiting(uid, "database"))
 
     def _early_update(self, attempt: Attempt) -> None:
         if attempt.uid not in self._attempts or self._finisher is None or not attempt.order.finish:
@@ -234,7 +257,7 @@ class Supervisor:
             return
         if self._recording:
             # A database that stays away must not keep it here: the next orch takes the spools in.
-            self.loop.call_later(_LAST_WRITES_S, self.loop.stop)
+            self.loop.call_later(self._patience_s, self.loop.stop)
         else:
             self.loop.stop()
 

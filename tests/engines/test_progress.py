@@ -95,6 +95,14 @@ def test_progress_line_says_done_running_and_left(clock: Clock) -> None:
     )
 
 
+def test_progress_line_says_that_another_orch_has_the_slots_while_nothing_runs() -> None:
+    tally = Tally(waits_for_others=True)
+    tally.begin({JobStatus.pending: 2}, [job(1), job(2)])
+    assert progress_line(tally) == "0/2 ✓ 0 ✗ 0 · waits for free slots: another orch uses them"
+    tally.started("a", job(1), "")
+    assert progress_line(tally) == f"0/2 ✓ 0 ✗ 0 · now: {job(1).cell_values.short} round 1"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.4, "0 s"), (89, "89 s"), (720, "12 min"), (12000, "3 h 20 min"), (400000, "111 h")],

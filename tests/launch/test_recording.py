@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.launch.events import Waiting, event_to_line
 from orchestrator.launch.node import read_reports
 from orchestrator.launch.order import LaunchOrder
 from orchestrator.launch.paths import AttemptPaths
@@ -114,6 +115,25 @@ def test_database_away_the_end_waits_for_it(make_bench: Callable[..., Bench], st
     attempt = store.attempt(order.attempt_id)
     assert attempt is not None
     assert attempt.status == JobStatus.ok
+
+
+def test_unreachable_database_is_told_as_soon_as_it_has_been_tried(bench: Bench, store: Store) -> None:
+    order = replace(order_for(bench, store, "good"), db_url=str(bench.folder / "no" / "such.db"))
+    code = "from orchestrator.launch import supervisor as s; s._UNRECORDED_S, s._LAST_WRITES_S = 1e6, 0.1"
+    told = bench.folder / "told"
+    with told.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", f"{code}; s.main()"], stdin=subprocess.PIPE, stdout=file
+        )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"op": "start", "order": order.to_json()}).encode() + b"\n")
+    process.stdin.flush()
+    waits = event_to_line(Waiting(order.attempt_uid, "database"))
+    try:
+        wait_until(lambda: waits in told.read_bytes(), "it waits for the database")
+    finally:
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
 
 
 def test_orch_gone_attempts_end_as_cancelled_in_the_database(
