@@ -80,6 +80,8 @@ def _act(action: int, rank: int, run_dir: Path) -> None:
         if not marker.exists():
             marker.touch()
             _wait_for(run_dir / "go-on")
+    if action in (PRINTS, WAITS_FOR_GO):
+        print("devices", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
     if action == WAITS_FOR_GO:
         _wait_for(run_dir.parents[2] / "go")
     if action == EXCLUSIVE:
@@ -91,7 +93,6 @@ def _act(action: int, rank: int, run_dir: Path) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     if action == PRINTS:
         print("a line for the log", flush=True)
-        print("devices", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
         print("and one for stderr", file=sys.stderr, flush=True)
 
 
