@@ -32,6 +32,7 @@ class SweepOutcome:
         stop_status: 128 + the signal, if one came.
         cancelled_now: jobs that were cancelled in this run, by orch or by a scheduler's command.
         lost_now: jobs that this run has lost and not tried again.
+        unrecorded: why the database could not be told all; the counts are unknown then.
         limit: failures in a row at which it stops.
     """
 
@@ -45,6 +46,7 @@ class SweepOutcome:
     lost_now: int = 0
     limit: int = 0
     last_failure: str = ""
+    unrecorded: str = ""
     continue_with: str = "orch sweep"
 
     @property
@@ -67,6 +69,13 @@ class SweepOutcome:
 
     def lines(self) -> list[str]:
         """The last lines for the user."""
+        if self.unrecorded:
+            line = (
+                f"sweep {self.sweep}: stopped, but not all of it is recorded ({self.unrecorded});"
+                " what was measured lies in the run directories, and the next orch sweep takes it in."
+                f" Continue with: {self.continue_with}"
+            )
+            return [line]
         counts = ", ".join(
             f"{self.counts[status]} {status}" for status in JobStatus if self.counts.get(status)
         )

@@ -16,13 +16,16 @@ from orchestrator.engines.outcome import SweepOutcome
 from orchestrator.engines.progress import ProgressView, Silent
 from orchestrator.engines.schedule import Schedule
 from orchestrator.engines.stop import StopSignals
-from orchestrator.errors import DatabaseError
+from orchestrator.errors import DatabaseError, DatabaseFull, DatabaseLocked, DatabaseUnreachable
 from orchestrator.launch.probes import ProbeClock, probe_command, probe_groups
 from orchestrator.spec.bytes import predict
 from orchestrator.spec.plan import Plan
 from orchestrator.store.owner import owner_is_alive
 from orchestrator.store.rows import SweepChange, SweepRow
 from orchestrator.store.store import Store
+
+_AWAY = (DatabaseUnreachable, DatabaseLocked, DatabaseFull)
+"""What passes: the next orch takes in what could not be recorded."""
 
 
 def run_sweep(
@@ -40,7 +43,8 @@ def run_sweep(
     Raises:
         SweepRunning: a living orch runs that sweep.
         SpecError: the sweep file contradicts what the database holds under that name.
-        DatabaseError: the database cannot be used, and no job is running any more.
+        DatabaseError: the database cannot be used, and no job is running any more. An interrupted
+            sweep whose database is only away returns all the same, and its outcome says so.
     """
     options, view, since_s = options or SweepOptions(), view or Silent(), time.monotonic()
     with store.sweep_lock(plan.name), StopSignals() as stop:
@@ -56,12 +60,14 @@ def run_sweep(
         engine.close(kill=stop.count > 1)
         # What was killed before it could be recorded: taken in, or lost.
         _settle_last(store, sweep.sweep_id, schedule)
-        if schedule.error is not None:
-            raise schedule.error
-        store.set_owner(sweep.sweep_id, None)
+        error = schedule.error
+        if error is not None and not (schedule.is_interrupted and isinstance(error, _AWAY)):
+            raise error
+        if error is None:
+            store.set_owner(sweep.sweep_id, None)
         return SweepOutcome(
             sweep=plan.name,
-            counts=store.counts(sweep.sweep_id),
+            counts=store.counts(sweep.sweep_id) if error is None else {},
             ran=schedule.tally.finished,
             took_s=time.monotonic() - since_s,
             stop_reason=schedule.stop_reason,
@@ -70,6 +76,7 @@ def run_sweep(
             lost_now=schedule.lost,
             limit=plan.limits.consecutive_failures,
             last_failure=schedule.last_failure,
+            unrecorded=f"{error.where}: {error.what}" if error is not None else "",
             continue_with=options.continue_with,
         )
 

@@ -75,6 +75,11 @@ class Schedule:
         self._killed: dict[str, JobRow] = {}
         self._stop_deadline_s = float("inf")
 
+    @property
+    def is_interrupted(self) -> bool:
+        """The user has stopped it."""
+        return self.stop_reason in (StopReason.signal, StopReason.cancelled)
+
     def run(self, queue: Sequence[JobRow], header: str, adopted: Sequence[AttemptRow] = ()) -> None:
         """Run until nothing runs and nothing more is to be started; ``stop_reason`` says why."""
         if self._engine.claims_itself:
@@ -246,13 +251,13 @@ class Schedule:
             self._next_cancel_poll_s = now_s + _CANCEL_POLL_S
             if self._cancel_requested():
                 self._stop_running(StopReason.cancelled)
-        if self._running and (now_s >= self._stop_deadline_s or self._is_kept_by_a_full_disk()):
+        if self._running and (now_s >= self._stop_deadline_s or self._is_kept_by_the_database()):
             self._kill_running()
 
-    def _is_kept_by_a_full_disk(self) -> bool:
+    def _is_kept_by_the_database(self) -> bool:
         """Whether all that is left of a sweep that must end cannot be recorded; the spools keep it."""
         phases = {entry.phase for uid, entry in self.tally.running.items() if uid in self._running}
-        return self.stop_reason is StopReason.database and phases == {_UNRECORDED}
+        return (self.is_interrupted or self.stop_reason is StopReason.database) and phases == {_UNRECORDED}
 
     def _cancel_requested(self) -> bool:
         """Also if another orch has taken the sweep while the server was away."""
@@ -263,7 +268,7 @@ class Schedule:
 
     def _stop_running(self, reason: StopReason) -> None:
         """Stop what runs; it ends as ``cancelled``."""
-        if self.stop_reason in (StopReason.signal, StopReason.cancelled):
+        if self.is_interrupted:
             return
         self.stop_reason = reason
         self._stop_deadline_s = time.monotonic() + self._options.stop_within_s

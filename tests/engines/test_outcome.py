@@ -51,3 +51,15 @@ def test_interrupted_sweep_says_how_many_jobs_were_cancelled_and_how_many_lost(l
         "s", counts, 3 + lost, 1.0, StopReason.signal, 130, 3, lost, continue_with="orch sweep s.yaml"
     )
     assert one.lines()[-1] == f"stopped: 3 running jobs cancelled, {words}. Continue with: orch sweep s.yaml"
+
+
+def test_interrupted_sweep_that_is_not_recorded_says_where_it_lies_and_what_continues_it() -> None:
+    one = SweepOutcome(
+        "s", {}, 0, 1.0, StopReason.signal, 130, unrecorded="pg: away", continue_with="orch sweep s.yaml"
+    )
+    assert one.exit_status == 130
+    (line,) = one.lines()
+    assert line == (
+        "sweep s: stopped, but not all of it is recorded (pg: away); what was measured lies in the run"
+        " directories, and the next orch sweep takes it in. Continue with: orch sweep s.yaml"
+    )

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.cluster.places import ClusterPlace
 from tests.engines import acting_worker as act
 from tests.engines.running import Workplace, wait_until
+from tests.postgres import PostgresServer, private_server, server_programs
 
 
 def test_b16_every_job_fails_the_sweep_stops_after_n_in_a_row(place: Workplace) -> None:
@@ -64,6 +68,58 @@ def test_b5_second_signal_kills_at_once(place: Workplace, number: signal.Signals
     assert process.returncode == status
     assert set(place.statuses()) <= {"cancelled", "lost", "pending"}
     assert not place.query("select 1 from attempt where status = 'running'")
+    place.wait_for_no_survivors()
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server that the test may stop."""
+    programs = server_programs()
+    assert programs is not None
+    with private_server(programs) as server:
+        yield server
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_interrupt_while_the_database_is_away_leaves_what_the_next_sweep_takes_in(
+    own_server: PostgresServer, tmp_path: Path, interrupts: int
+) -> None:
+    place = ClusterPlace(tmp_path, db=own_server.new_database())
+    spec = place.spec(micro_batch=[act.WAITS_FOR_GO, act.SLOW_ONCE])
+    with place.sweeping(spec) as process:
+        running = "select 1 from attempt where status = 'running' and started_at is not null"
+        wait_until(lambda: len(place.query(running)) == 2, "both jobs run")
+        own_server.stop("immediate")
+        (place.folder / "go").touch()
+        spools = place.folder / "orch-runs"
+        wait_until(
+            lambda: any('"final"' in file.read_text() for file in spools.glob("*/*/spool/*.jsonl")),
+            "one of them delivers",
+        )
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "stopping" not in (line := process.stderr.readline()):
+            assert line, "orch left before it said that it stops"
+        for _ in range(interrupts - 1):
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=240)
+    assert process.returncode == 130, errors
+    (last,) = [line for line in errors.splitlines() if line.startswith("sweep s: ")]
+    assert "stopped, but not all of it is recorded (postgresql://orch:***@" in last
+    assert "; what was measured lies in the run directories, and the next orch sweep takes it in." in last
+    assert f" Continue with: orch sweep {spec}" in last
+    assert "Traceback" not in errors
+    place.wait_for_no_survivors()
+    own_server.start()
+    done = place.sweep(spec)
+    assert done.returncode == 0, done.stderr
+    assert place.statuses() == {"ok": 2}
+    assert place.query("select micro_batch, count(*) as n from attempt join job using (job_id)"
+                       " group by micro_batch order by micro_batch") == [
+        {"micro_batch": act.SLOW_ONCE, "n": 2},
+        {"micro_batch": act.WAITS_FOR_GO, "n": 1},
+    ]  # fmt: skip
     place.wait_for_no_survivors()
 
 
