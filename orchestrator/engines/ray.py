@@ -29,7 +29,7 @@ from orchestrator.engines.ray_node import Mailbox, run_node
 from orchestrator.engines.remote import Followed, Recorder, Word, node_orders
 from orchestrator.launch import events
 from orchestrator.launch.clock import utc_now
-from orchestrator.launch.remote_node import NodeFiles, write_files
+from orchestrator.launch.remote_node import NodeFiles, Wish, write_files
 from orchestrator.launch.report import NodeReport
 from orchestrator.spec.options import RayOptions
 from orchestrator.store.owner import this_owner
@@ -37,6 +37,8 @@ from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 from orchestrator.store.status import JobStatus
 
 _STOP_NODES_S = 30.0
+_KILL_NODES_S = 5.0
+"""Nodes that are to kill look for that twice a second; their end leaves no shared memory behind."""
 
 
 @dataclass(slots=True)
@@ -169,10 +171,13 @@ class RayEngine:
         """Take the placement groups back, and with them whatever runs; leave the cluster."""
         if not ray.is_initialized():
             return
-        if not kill:
-            deadline_s = time.monotonic() + _STOP_NODES_S
-            while self._jobs and time.monotonic() < deadline_s:
-                self.poll(0.1)
+        self._wake_fd = None  # one more Ctrl-C changes nothing now
+        if kill:
+            for one in list(self._jobs.values()):
+                self._stop(one, Wish.KILL)
+        deadline_s = time.monotonic() + (_KILL_NODES_S if kill else _STOP_NODES_S)
+        while self._jobs and time.monotonic() < deadline_s:
+            self.poll(0.1)
         for one in self._jobs.values():
             ray.util.remove_placement_group(one.group)
             if one.followed.cancelled:
@@ -238,8 +243,8 @@ class RayEngine:
         ray.util.remove_placement_group(one.group)
         self._recorder.end(one.followed, list(one.reports.values()), one.word)
 
-    def _stop(self, one: _Job) -> None:
-        self._mailbox.stop.remote(one.followed.uid)
+    def _stop(self, one: _Job, wish: Wish = Wish.STOP) -> None:
+        self._mailbox.want.remote(one.followed.uid, wish)
         if not one.heard:
             for node_rank, ref in enumerate(one.refs):
                 if node_rank not in one.over:

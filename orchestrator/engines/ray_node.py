@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.engines.ray_connection import ray
 from orchestrator.launch import events
 from orchestrator.launch.order import order_from_json
-from orchestrator.launch.remote_node import NodeFiles, run_here
+from orchestrator.launch.remote_node import NodeFiles, Wish, run_here
 from orchestrator.launch.report import NodeReport
 
 
@@ -19,16 +19,16 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
-        self._stopped: set[str] = set()
+        self._wishes: dict[str, int] = {}
         self._notes: dict[str, Mapping[str, object]] = {}
         self._news = asyncio.Event()
 
-    async def tell(self, uid: str, lines: list[bytes]) -> bool:
-        """Take events in; whether the attempt is to stop."""
+    async def tell(self, uid: str, lines: list[bytes]) -> int:
+        """Take events in; what orch wants of the attempt, a ``Wish``."""
         if lines:
             self._lines += lines
             self._news.set()
-        return uid in self._stopped
+        return self._wishes.get(uid, Wish.GO_ON)
 
     async def take(self) -> list[bytes]:
         """The events since the last call, as soon as there are some."""
@@ -37,9 +37,9 @@ class Mailbox:
         lines, self._lines = self._lines, []
         return lines
 
-    async def stop(self, uid: str) -> None:
-        """The attempt is to stop."""
-        self._stopped.add(uid)
+    async def want(self, uid: str, wish: int) -> None:
+        """Orch wants that of the attempt."""
+        self._wishes[uid] = max(wish, self._wishes.get(uid, wish))
 
     async def put(self, key: str, note: Mapping[str, object]) -> None:
         """Pin a note to a board."""
@@ -71,9 +71,8 @@ def run_node(order_json: str, token: str, mailbox: Any) -> tuple[NodeReport, Nod
     order = order_from_json(json.loads(order_json))
     uid = order.attempt_uid
 
-    def talk(said: Sequence[events.SupervisorEvent]) -> bool:
-        stopped: bool = ray.get(mailbox.tell.remote(uid, [events.event_to_line(event) for event in said]))
-        return stopped
+    def talk(said: Sequence[events.SupervisorEvent]) -> Wish:
+        return Wish(ray.get(mailbox.tell.remote(uid, [events.event_to_line(event) for event in said])))
 
     board = ActorBoard(mailbox, uid) if order.num_nodes > 1 else None
     return run_here(order, token, talk, board, ray.util.get_node_ip_address())

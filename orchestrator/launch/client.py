@@ -37,6 +37,7 @@ class SupervisorClient:
         accelerator: str = "cpu",
         state_dir: Path | str | None = None,
         keep_fds: Sequence[int] = (),
+        kill_at_end: bool = False,
     ) -> None:
         """Start the supervisor.
 
@@ -48,6 +49,7 @@ class SupervisorClient:
             accelerator: ``cuda`` or ``cpu``, for the prestarted servers.
             keep_fds: descriptors (of slot leases) that the supervisor holds open until it leaves.
             state_dir: folder of the host's lock files; None = the usual one.
+            kill_at_end: whether the attempts that run when this process goes get no grace.
         """
         environment = {**os.environ, **python_path()}
         if state_dir is not None:
@@ -73,7 +75,7 @@ class SupervisorClient:
         self._unread: list[SupervisorEvent] = []
         self.owner = this_owner(self._process.pid)
         """``host:pid:start`` of the supervisor: what to put into ``attempt.owner``."""
-        self._send({"op": "open", "db_url": db_url})
+        self._send({"op": "open", "db_url": db_url, "kill_at_end": kill_at_end})
         for cell_environment in prestart:
             self._send(
                 {

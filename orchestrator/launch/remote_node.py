@@ -1,7 +1,8 @@
 """One node of one attempt inside a process that serves many, one after the other: a Ray worker.
 
 The supervisor, and in it the fork server, lives as long as the process, so a short job costs no start of
-Python. When the process goes, the supervisor sees the end of its input, stops everything and leaves.
+Python. When the process goes, the supervisor sees the end of its input, kills everything and leaves: the
+devices are others' from then on.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from pathlib import Path
 
 from orchestrator.errors import EngineError
@@ -31,8 +33,17 @@ _LOG_TAIL_BYTES = 1 << 20
 _STOPPED = "orch stopped it"
 _client: SupervisorClient | None = None
 
-Talk = Callable[[Sequence[SupervisorEvent]], bool]
-"""Passes events on; answers whether the attempt is to stop."""
+
+class Wish(IntEnum):
+    """What orch wants of an attempt; a later one includes the earlier."""
+
+    GO_ON = 0
+    STOP = 1
+    KILL = 2
+
+
+Talk = Callable[[Sequence[SupervisorEvent]], Wish]
+"""Passes events on; answers what orch wants of the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +97,13 @@ def _supervised(order: LaunchOrder, talk: Talk) -> NodeReport:
             return _follow(client, order, talk)
         except KeyboardInterrupt:  # how Ray cancels a task
             client.stop(order.attempt_uid, _STOPPED)
+        except BaseException:  # nobody is there to ask any more: this process may live on, its ranks must not
+            client.close()
+            raise
 
 
 def _follow(client: SupervisorClient, order: LaunchOrder, talk: Talk) -> NodeReport:
-    told, next_s, stopped = list[SupervisorEvent](), time.monotonic() + _ASK_EVERY_S, False
+    told, next_s, obeyed = list[SupervisorEvent](), time.monotonic() + _ASK_EVERY_S, Wish.GO_ON
     while True:
         select.select([client], [], [], max(next_s - time.monotonic(), 0.0))
         for event in client.events():
@@ -104,16 +118,21 @@ def _follow(client: SupervisorClient, order: LaunchOrder, talk: Talk) -> NodeRep
         if not client.alive:
             raise EngineError(f"the supervisor on {socket.gethostname()} died")
         if time.monotonic() >= next_s or any(not isinstance(one, Progress) for one in told):
-            if talk(told) and not stopped:
-                stopped = True
-                client.stop(order.attempt_uid, _STOPPED)
+            wish = talk(told)
+            if wish > obeyed:
+                obeyed = wish
+                if wish is Wish.KILL:
+                    client.kill_all(_STOPPED)
+                else:
+                    client.stop(order.attempt_uid, _STOPPED)
             told, next_s = [], time.monotonic() + _ASK_EVERY_S
 
 
 def _supervisor() -> SupervisorClient:
     global _client
     if _client is None or not _client.alive:
-        _client = SupervisorClient(db_url=None, log_path=state_dir() / f"supervisor-{os.getpid()}.log")
+        log = state_dir() / f"supervisor-{os.getpid()}.log"
+        _client = SupervisorClient(db_url=None, log_path=log, kill_at_end=True)
         atexit.register(_client.close)
     return _client
 

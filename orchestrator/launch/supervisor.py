@@ -2,7 +2,7 @@
 
 ``python -m orchestrator.launch.supervisor`` reads orders (JSON lines) on standard input and tells events
 (JSON lines) on standard output. The end of its input means that orch is gone: everything is stopped,
-attempts end as cancelled, and it leaves. TERM means the same.
+or killed where ``open`` has said so, attempts end as cancelled, and it leaves. TERM means the same.
 """
 
 from __future__ import annotations
@@ -126,11 +126,11 @@ class Supervisor:
         for attempt in list(self._attempts.values()):
             attempt.stop(why, reason, now=now)
 
-    def leave(self, reason: str, *, why: Stop = Stop.CANCELLED) -> None:
+    def leave(self, reason: str, *, why: Stop = Stop.CANCELLED, now: bool = False) -> None:
         """Stop everything and end the loop as soon as all is recorded."""
         if not self._leaving:
             self._leaving = True
-            self.stop_all(reason, why=why)
+            self.stop_all(reason, why=why, now=now)
             self.loop.call_soon(self._leave_if_idle)
 
     def close(self) -> None:
@@ -276,6 +276,7 @@ class _Pipe:
         self._partial = b""
         self._unsent = b""
         self._is_broken = False
+        self._kill_at_end = False
         self.supervisor = Supervisor(self.tell)
         self.supervisor.loop.watch(self._input, self._read)
 
@@ -311,7 +312,7 @@ class _Pipe:
             return
         if not data:
             self.supervisor.loop.unwatch(self._input)
-            self.supervisor.leave("orch went away")
+            self.supervisor.leave("orch went away", now=self._kill_at_end)
             return
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
@@ -320,6 +321,7 @@ class _Pipe:
     def _obey(self, message: Mapping[str, Any]) -> None:
         match message["op"]:
             case "open":
+                self._kill_at_end = message["kill_at_end"]
                 self.supervisor.open_database(message["db_url"])
             case "prestart":
                 self.supervisor.servers.get(message["worker"], message["accelerator"], message["env"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 from psycopg.rows import dict_row
 
@@ -46,3 +47,11 @@ class RayPlace(ClusterPlace):
             if ours and mark in environ.split(b"\0"):
                 found.append(int(entry.name))
         return found
+
+    def ray_worker(self) -> int:
+        """The Ray worker that runs a node: the parent of the supervisor of the rank that works here."""
+        for pid in self.survivors():
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"orchestrator.launch.supervisor" in command:
+                return psutil.Process(pid).ppid()
+        raise AssertionError("no supervisor on the nodes")

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.launch.order import LaunchOrder, RankPlacement
 from orchestrator.launch.paths import AttemptPaths
-from orchestrator.launch.remote_node import run_here, write_files
+from orchestrator.launch.remote_node import Wish, run_here, write_files
 from tests.cluster.places import RayPlace
 from tests.cluster.ray_cluster import RayCluster
 from tests.engines import acting_worker as act
@@ -63,6 +63,18 @@ def test_killed_driver_leaves_nothing_and_the_sweep_continues(place: RayPlace) -
         {"status": "lost", "n": 2},
         {"status": "ok", "n": 2},
     ]
+
+
+def test_killed_worker_leaves_nothing_however_long_the_grace(place: RayPlace) -> None:
+    spec = place.spec(micro_batch=act.IGNORES_TERM, dwell_s=1000, limits="retries: 0")
+    spec.write_text(spec.read_text().replace("grace_s: 1", "grace_s: 1000"))
+    with place.sweeping(spec) as process:
+        wait_until(lambda: place.query(RUNNING), "it runs")
+        os.kill(place.ray_worker(), signal.SIGKILL)
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 1, errors
+        place.wait_for_no_survivors()
+    assert place.statuses() == {"lost": 1}
 
 
 def test_dead_node_is_lost_and_tried_again(place: RayPlace, ray_cluster: RayCluster) -> None:
@@ -140,7 +152,7 @@ def test_node_that_does_not_see_orchs_folder_hands_its_files_over(
         timed_section=False,
         finish=False,
     )
-    report, files = run_here(order, ".seen", lambda _events: False, None, None)
+    report, files = run_here(order, ".seen", lambda _events: Wish.GO_ON, None, None)
     assert report.delivered
     assert not (tmp_path / "node" / "attempts" / order.attempt_uid).exists()
     paths = AttemptPaths(Path(order.run_dir))
