@@ -160,7 +160,7 @@ def outlook(question: Question, jobs: DataFrame | None, this_host: str, database
 
 
 def _subject(question: Question, on_cpu: bool) -> str:
-    ranks, nodes = question.cell.effective("num_gpus"), question.cell.effective("num_nodes")
+    ranks, nodes = question.cell.num_gpus, question.cell.num_nodes
     text = f"{ranks} {'rank' if on_cpu else 'GPU'}{'s' * (ranks != 1)}"
     return f"{question.subject} · {text}" + (f" each on {nodes} nodes" if nodes != 1 else "")
 

@@ -21,8 +21,9 @@ def largest_pinned_bytes() -> tuple[int, int]:
         prediction = predict(cell)
         if prediction.pinned_bytes is None or prediction.copied_bytes is None:
             continue
-        ranks = int(cell.values.get("num_gpus") or 1)
-        largest = max(largest, (prediction.pinned_bytes * ranks, prediction.copied_bytes * ranks))
+        largest = max(
+            largest, (prediction.pinned_bytes * cell.num_gpus, prediction.copied_bytes * cell.num_gpus)
+        )
     return largest
 
 

@@ -42,17 +42,20 @@ class Need:
 
 def need_of(job: JobRow) -> Need:
     """What a stored job takes; an unknown prediction counts as nothing."""
-    value = job.cell_values.effective
-    num_gpus, contention = int(value("num_gpus") or 1), int(value("contention") or 1)
+    return need_of_cell(job.cell_values, job.predicted_gpu_bytes, job.predicted_pinned_bytes)
+
+
+def need_of_cell(cell: Cell, gpu_bytes: int | None, pinned_bytes: int | None) -> Need:
+    """What a job of the cell takes by these predictions."""
     return Need(
-        ranks_per_node=num_gpus * contention,
-        nodes=int(value("num_nodes") or 1),
-        gpu_bytes=job.predicted_gpu_bytes or 0,
-        pinned_bytes=job.predicted_pinned_bytes or 0,
-        size=f"hidden_dim {value('hidden_dim')}, nlayers {value('nlayers')}",
-        num_gpus=num_gpus,
-        contention=contention,
-        cell=job.cell_values,
+        ranks_per_node=cell.num_gpus * cell.contention,
+        nodes=cell.num_nodes,
+        gpu_bytes=gpu_bytes or 0,
+        pinned_bytes=pinned_bytes or 0,
+        size=f"hidden_dim {cell.effective('hidden_dim')}, nlayers {cell.effective('nlayers')}",
+        num_gpus=cell.num_gpus,
+        contention=cell.contention,
+        cell=cell,
     )
 
 

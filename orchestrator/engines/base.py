@@ -11,11 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.spec.options import LauncherName
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 from orchestrator.store.status import Verdict
-
-DEFAULT_WORKER = "worker.rank:main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,44 +103,6 @@ class Lost:
 
 
 EngineEvent = Started | Progress | Ended | Lost | Notice
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSetting:
-    """What every engine is made from.
-
-    Attributes:
-        db_url: the results database, for whoever writes from elsewhere.
-        sweep: name of the sweep.
-        launcher: ``fork``, ``spawn`` or ``deepspeed``.
-        worker: ``module:function`` that is a rank.
-        timeout_s: wall clock of one attempt, waiting for the timed section left out.
-        grace_s: between TERM and KILL.
-        start_timeout_s: until the first rank has started, builds included.
-        hang_s: without a spool line for that long a rank hangs; ``None`` = never judged so.
-        retries: of an infrastructure failure, a job.
-        consecutive_failures: after so many failed jobs in a row nothing more is begun; 0 = never.
-        probe_every_s: between two link probes of a device that orch does not see itself; ``None`` = none.
-        probe_command: measures the link instead of orch's own probe; empty = orch's own.
-    """
-
-    db_url: str
-    sweep: str
-    launcher: LauncherName = "fork"
-    worker: str = DEFAULT_WORKER
-    timeout_s: float = 1800.0
-    grace_s: float = 10.0
-    start_timeout_s: float = 600.0
-    hang_s: float | None = None
-    retries: int = 1
-    consecutive_failures: int = 10
-    probe_every_s: float | None = None
-    probe_command: tuple[str, ...] = ()
-
-    @property
-    def takes_timed_section(self) -> bool:
-        """Whether jobs hold the host's timed section: orch's own worker does, it times transfers."""
-        return self.worker == DEFAULT_WORKER
 
 
 class Engine(Protocol):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from orchestrator.engines.base import Engine, EngineSetting, SweepOptions
+from orchestrator.engines.base import Engine, SweepOptions
 from orchestrator.errors import SpecError
 from orchestrator.launch.probes import probe_command
+from orchestrator.launch.setting import RunSetting
 from orchestrator.spec.options import (
     ENGINE_SETTINGS,
     EngineName,
@@ -85,11 +86,11 @@ def _items(value: object) -> tuple[object, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def setting_of(plan: Plan, db_url: str, options: SweepOptions | None = None) -> EngineSetting:
+def setting_of(plan: Plan, db_url: str, options: SweepOptions | None = None) -> RunSetting:
     """What every engine is made from, out of the plan and what the user asked of this run."""
     limits, options = plan.limits, options or SweepOptions(probe_every_s=None)
     database = resolve_url(db_url)
-    return EngineSetting(
+    return RunSetting(
         # A rank works in its own directory: a relative name would be another file there.
         db_url=str(database.path or database.text),
         sweep=plan.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.engines.admission import Need, refusal
+from orchestrator.engines.admission import need_of_cell, refusal
 from orchestrator.engines.base import Capacity
 from orchestrator.engines.host import local_capacity, make_slots
 from orchestrator.launch.devices import inventory
@@ -61,21 +61,6 @@ def _capacity(plan: Plan) -> Capacity | None:
 
 def _forecast(cell: Cell, capacity: Capacity | None) -> CellForecast:
     prediction = predict(cell)
-    need = _need(cell, prediction)
+    need = need_of_cell(cell, prediction.gpu_bytes, prediction.pinned_bytes)
     pinned = None if prediction.pinned_bytes is None else prediction.pinned_bytes * need.ranks_per_node
     return CellForecast(cell, prediction, pinned, refusal(need, capacity) if capacity else None)
-
-
-def _need(cell: Cell, prediction: Prediction) -> Need:
-    num_gpus = int(cell.effective("num_gpus") or 1)
-    contention = int(cell.effective("contention") or 1)
-    return Need(
-        ranks_per_node=num_gpus * contention,
-        nodes=int(cell.effective("num_nodes") or 1),
-        gpu_bytes=prediction.gpu_bytes or 0,
-        pinned_bytes=prediction.pinned_bytes or 0,
-        size=f"hidden_dim {cell.effective('hidden_dim')}, nlayers {cell.effective('nlayers')}",
-        num_gpus=num_gpus,
-        contention=contention,
-        cell=cell,
-    )

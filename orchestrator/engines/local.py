@@ -15,21 +15,22 @@ from orchestrator.engines.base import (
     Capacity,
     Ended,
     EngineEvent,
-    EngineSetting,
     Lost,
     Notice,
     Started,
 )
 from orchestrator.engines.host import local_capacity, make_slots
-from orchestrator.engines.orders import engine_event, new_attempt, retries_left, whole_order
 from orchestrator.engines.slots import Slot, SlotPool
+from orchestrator.engines.told import engine_event
 from orchestrator.errors import EngineError
 from orchestrator.launch import cleanup, devices, events
 from orchestrator.launch.client import SupervisorClient
 from orchestrator.launch.hoststate import state_dir
 from orchestrator.launch.order import LaunchOrder, RankPlacement
+from orchestrator.launch.orders import new_attempt, placed, retries_left, whole_order
 from orchestrator.launch.paths import runs_root
 from orchestrator.launch.processes import signal_process
+from orchestrator.launch.setting import RunSetting
 from orchestrator.store.owner import process_is_alive
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 
@@ -51,7 +52,7 @@ class LocalEngine:
 
     def __init__(
         self,
-        setting: EngineSetting,
+        setting: RunSetting,
         *,
         gpus: Sequence[str] | None = None,
         slots: int | None = None,
@@ -273,22 +274,15 @@ class LocalEngine:
         return f"GPU {','.join(indices)}" if indices else ""
 
     def _order(self, job: JobRow, attempt: AttemptRow, tries: int) -> LaunchOrder:
-        setting, need, slots = self._setting, need_of(job), self._held[attempt.uid]
-        groups = [
-            _placements(slots[start : start + need.num_gpus]) for start in range(0, len(slots), need.num_gpus)
-        ]
-        left, infrastructure_left = retries_left(setting, tries)
-        return replace(
-            whole_order(setting, job, attempt, self._capacity.accelerator or "cpu"),
-            ranks=groups[0],
-            neighbours=tuple(groups[1:]),
+        left, infrastructure_left = retries_left(self._setting, tries)
+        order = replace(
+            whole_order(self._setting, job, attempt, self._capacity.accelerator or "cpu"),
             retries_left=left,
             infrastructure_retries_left=infrastructure_left,
         )
+        places = [_place(slot) for slot in self._held[attempt.uid]]
+        return placed(order, places, job.cell_values.num_gpus)
 
 
-def _placements(slots: Sequence[Slot]) -> tuple[RankPlacement, ...]:
-    return tuple(
-        RankPlacement(rank, rank, slot.device_index, slot.device_uuid, slot.numa_node)
-        for rank, slot in enumerate(slots)
-    )
+def _place(slot: Slot) -> RankPlacement:
+    return RankPlacement(0, 0, slot.device_index, slot.device_uuid, slot.numa_node)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.engines.admission import need_of, refusal
-from orchestrator.engines.base import Capacity, EngineEvent, EngineSetting, Notice
-from orchestrator.engines.orders import engine_event, new_attempt
+from orchestrator.engines.base import Capacity, EngineEvent, Notice
 from orchestrator.engines.ray_connection import (
     cluster_capacity,
     connect,
@@ -27,10 +26,13 @@ from orchestrator.engines.ray_connection import (
 )
 from orchestrator.engines.ray_node import Mailbox, run_node
 from orchestrator.engines.remote import Followed, Recorder, Word, node_orders
+from orchestrator.engines.told import engine_event
 from orchestrator.launch import events
 from orchestrator.launch.clock import utc_now
+from orchestrator.launch.orders import new_attempt
 from orchestrator.launch.remote_node import NodeFiles, Wish, write_files
 from orchestrator.launch.report import NodeReport
+from orchestrator.launch.setting import RunSetting
 from orchestrator.spec.options import RayOptions
 from orchestrator.store.owner import this_owner
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
@@ -64,7 +66,7 @@ class RayEngine:
     name = "ray"
     claims_itself = False
 
-    def __init__(self, setting: EngineSetting, options: RayOptions) -> None:
+    def __init__(self, setting: RunSetting, options: RayOptions) -> None:
         self._setting = setting
         self._options = options
         is_ours = connect(options)

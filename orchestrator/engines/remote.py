@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.engines.admission import need_of
-from orchestrator.engines.base import Ended, EngineEvent, EngineSetting
-from orchestrator.engines.orders import retries_left, whole_order
+from orchestrator.engines.base import Ended, EngineEvent
 from orchestrator.launch.finisher import Finish, Finisher
 from orchestrator.launch.order import LaunchOrder, RankPlacement
+from orchestrator.launch.orders import retries_left, whole_order
 from orchestrator.launch.paths import AttemptPaths
 from orchestrator.launch.report import NodeReport, merge_columns, merge_facts
+from orchestrator.launch.setting import RunSetting
 from orchestrator.launch.spool import SpoolTail
 from orchestrator.launch.verdict import AttemptFacts, RankFacts, Stop, judge, may_pass
 from orchestrator.store.rows import AttemptEnd, AttemptRow, JobRow
@@ -75,7 +76,7 @@ class Followed:
 
 
 def node_orders(
-    setting: EngineSetting, job: JobRow, attempt: AttemptRow, accelerator: str
+    setting: RunSetting, job: JobRow, attempt: AttemptRow, accelerator: str
 ) -> tuple[LaunchOrder, ...]:
     """The attempt as one order a node; which devices, each node finds out."""
     need = need_of(job)
@@ -149,7 +150,7 @@ class Recorder:
         wake_fd: readable when ``take`` has something.
     """
 
-    setting: EngineSetting
+    setting: RunSetting
     wake_fd: int = -1
     _write_fd: int = -1
     _done: deque[Callable[[], None]] = field(default_factory=deque)

@@ -100,7 +100,7 @@ def _run(
         view.notice(line)
     breaker = Breaker(1 if options.fail_fast else plan.limits.consecutive_failures)
     probes = None
-    widths = [int(cell.effective("num_gpus") or 1) for cell in plan.cells]
+    widths = [cell.num_gpus for cell in plan.cells]
     groups = probe_groups(engine.capacity().probe_uuids, widths)
     if options.probe_every_s is not None and groups:
         every_s, command = options.probe_every_s, probe_command()

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from orchestrator.engines import slurm_commands as slurm
 from orchestrator.engines.admission import need_of, refusal
-from orchestrator.engines.base import Capacity, EngineEvent, EngineSetting, Notice, Progress, Started
-from orchestrator.engines.orders import new_attempt
+from orchestrator.engines.base import Capacity, EngineEvent, Notice, Progress, Started
 from orchestrator.engines.remote import Recorder, Word
 from orchestrator.engines.slurm_capacity import partition_capacity, wants_gpus
 from orchestrator.engines.slurm_jobs import Job, ended_from_outside, found_job, new_job, write_files
@@ -21,6 +20,8 @@ from orchestrator.engines.slurm_watch import EventTail, Pace
 from orchestrator.engines.slurm_words import is_requeued, log_tells_of_memory, out_of_memory, word_of
 from orchestrator.errors import EngineError
 from orchestrator.launch.node import read_reports, report_path
+from orchestrator.launch.orders import new_attempt
+from orchestrator.launch.setting import RunSetting
 from orchestrator.spec.options import SlurmOptions
 from orchestrator.store.owner import this_owner
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
@@ -39,7 +40,7 @@ class SlurmEngine:
     name = "slurm"
     claims_itself = False
 
-    def __init__(self, setting: EngineSetting, options: SlurmOptions) -> None:
+    def __init__(self, setting: RunSetting, options: SlurmOptions) -> None:
         slurm.require_commands()
         self._setting = setting
         self._options = options

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.engines.admission import need_of
-from orchestrator.engines.base import EngineSetting
 from orchestrator.engines.remote import Followed, node_orders
 from orchestrator.engines.slurm_commands import SlurmJob
 from orchestrator.engines.slurm_script import sbatch_options, write_script
@@ -19,6 +18,7 @@ from orchestrator.launch.order import LaunchOrder
 from orchestrator.launch.paths import AttemptPaths
 from orchestrator.launch.publish import publish
 from orchestrator.launch.report import NodeReport
+from orchestrator.launch.setting import RunSetting
 from orchestrator.spec.options import SlurmOptions
 from orchestrator.store.rows import AttemptRow, JobRow
 
@@ -44,7 +44,7 @@ class Job:
 
 
 def new_job(
-    setting: EngineSetting,
+    setting: RunSetting,
     options: SlurmOptions,
     job: JobRow,
     attempt: AttemptRow,

@@ -8,17 +8,18 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from orchestrator.engines import slurm_commands as slurm
 from orchestrator.engines.admission import need_of, refusal
-from orchestrator.engines.base import Capacity, Ended, EngineEvent, EngineSetting, Lost, Notice, Started
+from orchestrator.engines.base import Capacity, Ended, EngineEvent, Lost, Notice, Started
 from orchestrator.engines.slurm_capacity import partition_capacity, wants_gpus
 from orchestrator.engines.slurm_script import sbatch_options, write_script
 from orchestrator.engines.slurm_watch import Pace
 from orchestrator.errors import DatabaseError, EngineError
 from orchestrator.launch.paths import runs_root
 from orchestrator.launch.publish import publish
+from orchestrator.launch.setting import RunSetting
 from orchestrator.spec.options import SlurmOptions
 from orchestrator.store.opening import open_store
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
@@ -39,7 +40,7 @@ class SlurmPilots:
     name = "slurm"
     claims_itself = True
 
-    def __init__(self, setting: EngineSetting, options: SlurmOptions) -> None:
+    def __init__(self, setting: RunSetting, options: SlurmOptions) -> None:
         slurm.require_commands()
         nodes = slurm.nodes(options.partition)
         self._gpus = wants_gpus(options, max((node.gpus for node in nodes), default=0))
@@ -263,22 +264,7 @@ class SlurmPilots:
         )
         folder.mkdir(parents=True, exist_ok=True)
         self._started += 1
-        told = {
-            "db_url": setting.db_url,
-            "sweep": setting.sweep,
-            "launcher": setting.launcher,
-            "worker": setting.worker,
-            "slots": self._ranks,
-            "timeout_s": setting.timeout_s,
-            "grace_s": setting.grace_s,
-            "start_timeout_s": setting.start_timeout_s,
-            "hang_s": setting.hang_s,
-            "retries": setting.retries,
-            "timed_section": setting.takes_timed_section,
-            "consecutive_failures": setting.consecutive_failures,
-            "probe_every_s": setting.probe_every_s,
-            "probe_command": list(setting.probe_command),
-        }
+        told = {**asdict(setting), "slots": self._ranks}
         publish(folder / "setting.json", told, mode=0o600)
         arguments = ["--setting", str(folder / "setting.json")]
         write_script(folder / "batch.sh", "orchestrator.launch.pilot", arguments, nodes=1)

@@ -6,7 +6,7 @@ import json
 import time
 
 from orchestrator.engines.base import EngineEvent
-from orchestrator.engines.orders import engine_event
+from orchestrator.engines.told import engine_event
 from orchestrator.launch import events
 from orchestrator.launch.node import events_path
 from orchestrator.launch.paths import AttemptPaths

@@ -17,6 +17,7 @@ from orchestrator.errors import EngineError
 from orchestrator.launch.environment import python_path
 from orchestrator.launch.events import SupervisorEvent, event_from_json
 from orchestrator.launch.order import LaunchOrder
+from orchestrator.spec.jobfile import DEFAULT_WORKER
 from orchestrator.store.owner import this_owner
 
 
@@ -33,7 +34,7 @@ class SupervisorClient:
         db_url: str | None,
         log_path: Path | str | None = None,
         prestart: Iterable[Mapping[str, str]] = (),
-        worker: str = "worker.rank:main",
+        worker: str = DEFAULT_WORKER,
         accelerator: str = "cpu",
         state_dir: Path | str | None = None,
         keep_fds: Sequence[int] = (),

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.launch.order import LaunchOrder, RankPlacement
-
-DEFAULT_WORKER = "worker.rank:main"
+from orchestrator.spec.jobfile import DEFAULT_WORKER
 
 
 def spawn_command(worker: str, job_file: Path, rank: int) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from orchestrator.spec.axes import AxisValue
-from orchestrator.spec.jobfile import RankPlacement
+from orchestrator.spec.jobfile import DEFAULT_WORKER, RankPlacement
 
 __all__ = ["LaunchOrder", "Launcher", "RankPlacement", "order_from_json"]
 
@@ -53,7 +53,7 @@ class LaunchOrder:
     ds: Mapping[str, object] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     launcher: Launcher = "fork"
-    worker: str = "worker.rank:main"
+    worker: str = DEFAULT_WORKER
     num_nodes: int = 1
     node_rank: int = 0
     master_addr: str = "127.0.0.1"

@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -21,9 +20,10 @@ from pathlib import Path
 from orchestrator.errors import DatabaseError, OrchError
 from orchestrator.launch.devices import inventory
 from orchestrator.launch.events import Ended, Notice, SupervisorEvent, event_to_line
-from orchestrator.launch.order import Launcher, LaunchOrder, RankPlacement
-from orchestrator.launch.paths import attempt_run_dir
+from orchestrator.launch.order import RankPlacement
+from orchestrator.launch.orders import new_attempt, placed, retries_left, whole_order
 from orchestrator.launch.probes import ProbeClock, probe_groups
+from orchestrator.launch.setting import RunSetting
 from orchestrator.launch.supervisor import Supervisor
 from orchestrator.launch.verdict import Stop
 from orchestrator.store import Store, open_store
@@ -37,44 +37,29 @@ _FIRST_JOB_S = 60.0
 """What a job is expected to take before one has been seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class PilotSetting:
-    """What a pilot is told by its engine.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PilotSetting(RunSetting):
+    """What a pilot is told by its engine; in a file, since a command line is everybody's to read.
 
     Attributes:
-        db_url, sweep: what to claim from; in a file, since a command line is everybody's to read.
+        engine_job: the scheduler's name of the allocation; None = as Slurm's environment says.
         slots: ranks at once on a CPU; on a GPU host every visible device is one.
-        retries: attempts more that a job gets after a failure that may pass.
-        consecutive_failures: after so many failed jobs in a row nothing more is claimed; 0 = never.
-        probe_every_s, probe_command: see ``LaunchOrder``.
     """
 
-    db_url: str = ""
-    sweep: str = ""
     engine: str = "slurm"
     engine_job: str | None = None
-    launcher: Launcher = "fork"
-    worker: str = "worker.rank:main"
     slots: int = 1
-    timeout_s: float = 1800.0
-    grace_s: float = 10.0
-    start_timeout_s: float = 600.0
-    hang_s: float | None = None
-    retries: int = 1
-    consecutive_failures: int = 10
-    timed_section: bool = True
-    probe_every_s: float | None = None
-    probe_command: tuple[str, ...] = ()
 
 
-def load_setting(path: Path | None) -> PilotSetting:
-    """Read a setting; unknown keys are an error, missing ones take their defaults."""
-    if path is None:
-        return PilotSetting()
-    document = json.loads(path.read_text(encoding="utf-8"))
-    unknown = set(document) - {field.name for field in fields(PilotSetting)}
-    if unknown:
+def load_setting(path: Path | None, **given: str | None) -> PilotSetting:
+    """Read a setting; unknown keys are an error, missing ones take defaults, ``given`` ones go first."""
+    document = {} if path is None else json.loads(path.read_text(encoding="utf-8"))
+    document.update({name: value for name, value in given.items() if value is not None})
+    known = {field.name for field in fields(PilotSetting)}
+    if unknown := set(document) - known:
         raise OrchError(f"unknown setting {', '.join(sorted(unknown))}", str(path))
+    if missing := {"db_url", "sweep"} - set(document):
+        raise OrchError(f"no {' and no '.join(sorted(missing))}", str(path or "the pilot's arguments"))
     return PilotSetting(**{**document, "probe_command": tuple(document.get("probe_command", ()))})
 
 
@@ -84,14 +69,13 @@ class Pilot:
     def __init__(
         self,
         store: Store,
-        sweep: str,
         setting: PilotSetting,
         until: float,
         tell: Callable[[SupervisorEvent], None],
     ) -> None:
         self._store = store
-        self._sweep = store.sweep(sweep)
-        self._setting = setting
+        self._sweep = store.sweep(setting.sweep)
+        self._setting = replace(setting, db_url=store.url)
         self._until = until
         self._tell = tell
         host = inventory()
@@ -113,7 +97,7 @@ class Pilot:
         groups: list[tuple[str, ...]] = []
         if setting.probe_every_s is not None and uuids:
             jobs = self._store.runnable(sweep_id, retry_failed=False)
-            groups = probe_groups(uuids, {self._ranks(job) for job in jobs})
+            groups = probe_groups(uuids, {job.cell_values.num_gpus for job in jobs})
         elif setting.probe_every_s is not None and setting.probe_command:
             groups = [("cpu",)]
         say: Callable[[str], None] = lambda text: self._tell(Notice(text))  # noqa: E731
@@ -206,72 +190,33 @@ class Pilot:
             self._leave("nothing left to claim")
 
     def _fits(self, job: JobRow) -> bool:
-        values = job.cell_values.values
-        if (values.get("num_nodes") or 1) != 1:
-            return False
-        return self._ranks(job) * self._copies(job) <= len(self._free)
-
-    @staticmethod
-    def _ranks(job: JobRow) -> int:
-        return int(job.cell_values.values.get("num_gpus") or 1)
-
-    @staticmethod
-    def _copies(job: JobRow) -> int:
-        return int(job.cell_values.values.get("contention") or 1)
+        cell = job.cell_values
+        return cell.num_nodes == 1 and cell.num_gpus * cell.contention <= len(self._free)
 
     def _new_attempt(self, _job: JobRow) -> NewAttempt:
-        uid = uuid.uuid4().hex
         setting = self._setting
-        return NewAttempt(
-            uid=uid,
-            engine=setting.engine,
+        return new_attempt(
+            setting,
+            setting.engine,
+            self._sweep.uid,
+            this_owner(),
             engine_job=setting.engine_job,
-            launcher=setting.launcher,
-            run_dir=str(attempt_run_dir(self._store.url, self._sweep.uid, uid)),
-            owner=this_owner(),
             host=socket.gethostname(),
         )
 
     def _start(self, job: JobRow, attempt: AttemptRow) -> None:
-        setting, ranks, copies = self._setting, self._ranks(job), self._copies(job)
-        taken = [self._free.pop(0) for _ in range(ranks * copies)]
+        cell = job.cell_values
+        taken = [self._free.pop(0) for _ in range(cell.num_gpus * cell.contention)]
         self._held[attempt.uid] = taken
         self._probes.job_begins()
         self._begun_at[attempt.uid] = time.monotonic()
-        groups = [
-            tuple(
-                RankPlacement(rank, rank, place.device_index, place.device_uuid, place.numa_node)
-                for rank, place in enumerate(taken[start : start + ranks])
-            )
-            for start in range(0, len(taken), ranks)
-        ]
-        left = max(setting.retries - (attempt.number - 1), 0)
-        self._supervisor.start(
-            LaunchOrder(
-                attempt_uid=attempt.uid,
-                attempt_id=attempt.attempt_id,
-                job_id=job.job_id,
-                sweep=self._sweep.name,
-                parameters=job.cell_values.values,
-                ds=job.cell_values.ds,
-                env=job.cell_values.env,
-                run_dir=attempt.run_dir,
-                ranks=groups[0],
-                neighbours=tuple(groups[1:]),
-                world_size=ranks,
-                accelerator=self._accelerator,
-                db_url=self._store.url,
-                launcher=setting.launcher,
-                worker=setting.worker,
-                timed_section=setting.timed_section,
-                timeout_s=setting.timeout_s,
-                grace_s=setting.grace_s,
-                start_timeout_s=setting.start_timeout_s,
-                hang_s=setting.hang_s,
-                retries_left=left,
-                infrastructure_retries_left=max(left, 3 - (attempt.number - 1), 0),
-            )
+        left, infrastructure_left = retries_left(self._setting, attempt.number - 1)
+        order = replace(
+            whole_order(self._setting, job, attempt, self._accelerator),
+            retries_left=left,
+            infrastructure_retries_left=infrastructure_left,
         )
+        self._supervisor.start(placed(order, taken, cell.num_gpus))
 
 
 def _allocation_end() -> float:
@@ -293,10 +238,10 @@ def main() -> int:
         sys.stdout.buffer.flush()
 
     try:
-        setting = load_setting(arguments.setting)
+        setting = load_setting(arguments.setting, db_url=arguments.db, sweep=arguments.sweep)
         setting = replace(setting, engine_job=setting.engine_job or os.environ.get("SLURM_JOB_ID"))
-        with open_store(arguments.db or setting.db_url) as store:
-            Pilot(store, arguments.sweep or setting.sweep, setting, arguments.until, tell).run()
+        with open_store(setting.db_url) as store:
+            Pilot(store, setting, arguments.until, tell).run()
     except OrchError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -89,7 +89,7 @@ def _command(cell: Cell, accelerator: str) -> str:
     if settings is not None:
         variables["PYTORCH_CUDA_ALLOC_CONF"] = settings
     assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    ranks, nodes = cell.effective("num_gpus"), int(cell.effective("num_nodes") or 1)
+    ranks, nodes = cell.num_gpus, cell.num_nodes
     where = "--standalone"
     if nodes > 1:
         # On every node, with its own rank; the first node's name is for the user to fill in.

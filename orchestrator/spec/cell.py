@@ -37,7 +37,22 @@ class Cell:
     @property
     def ranks(self) -> int:
         """Ranks over all nodes."""
-        return int(self.effective("num_gpus") or 1) * int(self.effective("num_nodes") or 1)
+        return self.num_gpus * self.num_nodes
+
+    @property
+    def num_gpus(self) -> int:
+        """Ranks on each node."""
+        return int(self.effective("num_gpus") or 1)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes."""
+        return int(self.effective("num_nodes") or 1)
+
+    @property
+    def contention(self) -> int:
+        """Copies of the job that run at once on each node, the measured one included."""
+        return int(self.effective("contention") or 1)
 
     def effective(self, axis: str) -> AxisValue:
         """The value a worker uses: an inactive axis acts as its built-in default."""

@@ -19,6 +19,9 @@ JOB_FILE_VERSION = 1
 
 Role = Literal["measured", "neighbour"]
 
+DEFAULT_WORKER = "worker.rank:main"
+"""The rank that measures, as ``module:function``."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:

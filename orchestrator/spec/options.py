@@ -11,6 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, MinLen
 
+from orchestrator.spec.jobfile import DEFAULT_WORKER
+
 PositiveSeconds = Annotated[float, Gt(0)]
 PositiveCount = Annotated[int, Gt(0)]
 Count = Annotated[int, Ge(0)]
@@ -123,4 +125,4 @@ class LauncherOptions:
     __pydantic_config__: ClassVar[dict[str, Any]] = _FORBID
 
     name: LauncherName = "fork"
-    worker: Annotated[str, MinLen(3)] = "worker.rank:main"
+    worker: Annotated[str, MinLen(3)] = DEFAULT_WORKER

@@ -253,6 +253,24 @@ def test_pilot_claims_nothing_when_its_time_is_up(bench: Bench, store: Store) ->
     assert store.counts(store.sweep("launch").sweep_id)[JobStatus.pending] == 4
 
 
+@pytest.mark.parametrize(
+    ("setting", "what"),
+    [
+        ({"db_url": "orch.db"}, "no sweep"),
+        ({"db_url": "orch.db", "sweep": "s", "slot": 1}, "unknown setting slot"),
+    ],
+)
+def test_pilot_without_a_whole_setting_says_what_is_wrong(
+    tmp_path: Path, setting: dict[str, object], what: str
+) -> None:
+    path = tmp_path / "setting.json"
+    path.write_text(json.dumps(setting))
+    command = [sys.executable, "-m", "orchestrator.launch.pilot", "--setting", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == f"{path}: {what}\n"
+
+
 def test_attempt_of_a_dead_supervisor_is_reaped(make_bench: Callable[..., Bench], store: Store) -> None:
     bench = make_bench(db_url=store.url)
     order = order_for(bench, store, "waits")
