@@ -94,7 +94,7 @@ class LocalEngine:
 
         Whatever a dead supervisor has left on this host is ended first: its own orch may never come back.
         """
-        cleanup.end_survivors()
+        cleanup.sweep(runs_root(self._setting.db_url))
         self._sweep_uid, self._wake_fd = sweep_uid, wake_fd
         self._pool = SlotPool(self._slots, state_dir())
         self._client = self._start_supervisor()

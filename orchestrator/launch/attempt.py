@@ -284,7 +284,7 @@ class Attempt:
     def all_pids(self) -> set[int]:
         """Every process of it that has been seen: the ranks, and what they left."""
         states = [state for group in self.groups for state in group.states.values()]
-        return self._ending.stray_pids | {state.pid for state in states if state.pid is not None}
+        return self._ending.other_pids | {state.pid for state in states if state.pid is not None}
 
     def ports(self) -> set[int]:
         """The ports that were leased for it."""

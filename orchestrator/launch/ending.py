@@ -27,7 +27,7 @@ class Ending:
     Attributes:
         leftovers: what could not be ended, in words.
         shared_memory: what its processes had mapped when they were ended.
-        stray_pids: processes that its ranks have left behind.
+        other_pids: processes that its ranks had when they were ended, or have left behind.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Ending:
         """The first group is the measured one; ``over`` is called when nothing is left."""
         self.leftovers: list[str] = []
         self.shared_memory: set[Path] = set()
-        self.stray_pids: set[int] = set()
+        self.other_pids: set[int] = set()
         self._order = order
         self._groups = groups
         self._sampler = sampler
@@ -85,7 +85,7 @@ class Ending:
             self.leftovers.append(f"processes that KILL does not end: {names}")
             self._leave()
             return
-        self.stray_pids.update(strays)
+        self.other_pids.update(strays)
         for pid in strays:
             signal_process(pid, signal.SIGKILL)
         self._children.on_stray_reaped(self.step)
@@ -97,7 +97,9 @@ class Ending:
             _touch(group)
         leaders = [pid for group in self._groups for pid in group.leaders()]
         if leaders:
-            self.shared_memory = used_by(descendants(leaders))
+            # Of what dies together with its rank nothing else will tell.
+            self.other_pids = descendants(leaders)
+            self.shared_memory = used_by(self.other_pids)
         if any(group.alive for group in self._groups) and grace_s > 0:
             for group in self._groups:
                 if group is measured or not measured.delivered:

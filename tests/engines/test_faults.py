@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from orchestrator.launch.sharedmemory import SHARED_MEMORY
 from tests.engines import acting_worker as act
 from tests.engines.kill_rounds import held_locks
 from tests.engines.running import Workplace, wait_until
@@ -106,7 +108,7 @@ def test_orphans_of_one_database_are_ended_by_the_next_orch_of_another(
     place: Workplace, tmp_path: Path
 ) -> None:
     with place.sweeping(place.spec(micro_batch=act.FAMILY, dwell_s=1000)) as process:
-        wait_until(lambda: _spools(place, 1), "a rank is at it")
+        wait_until(lambda: _shared_memory(place), "a rank has shared memory")
         supervisor = _supervisor(place)
         process.kill()
         os.kill(supervisor, signal.SIGKILL)
@@ -117,6 +119,14 @@ def test_orphans_of_one_database_are_ended_by_the_next_orch_of_another(
     other.environment["ORCH_STATE_DIR"] = place.environment["ORCH_STATE_DIR"]
     assert other.sweep(other.spec()).returncode == 0
     place.wait_for_no_survivors()
+    # Which shared memory was theirs, the run directories beside their database tell.
+    assert (left := _shared_memory(place))
+    assert place.sweep(place.spec(name="another")).returncode == 0
+    assert [path for path in left if path.exists()] == []
+    # The interrupted sweep, whose file no longer asks for what was lost.
+    again = place.sweep(place.spec())
+    assert again.returncode == 0, again.stderr
+    assert place.statuses() == {"ok": 2, "lost": 1}
 
 
 @pytest.mark.parametrize("leaves", [act.FAMILY, act.GRANDCHILD])
@@ -132,6 +142,15 @@ def _spools(place: Workplace, count: int) -> list[Path]:
     """The spools in which something stands, once there are so many."""
     found = [path for path in Path(f"{place.db}.runs").glob("*/*/spool/rank*.jsonl") if path.stat().st_size]
     return found if len(found) == count else []
+
+
+def _shared_memory(place: Workplace) -> list[Path]:
+    """What the only rank of a family has left in shared memory, once all of it is there."""
+    for job in Path(f"{place.db}.runs").glob("*/*/job.json"):
+        found = list(SHARED_MEMORY.glob(f"*_{json.loads(job.read_text())['port']}_0"))
+        if len(found) == 2:
+            return found
+    return []
 
 
 def _supervisor(place: Workplace) -> int:

@@ -96,9 +96,8 @@ def test_shared_memory_after_supervisor_and_server_are_killed_goes_with_the_swee
     bench.client.start(order)
     listing = Path(order.run_dir) / "names.json"
     wait_until(lambda: listing.exists() and "timed_from" in _spool(order.run_dir), "the files")
-    torch_rank, torch_child, deepspeed, nccl, dataset = (
-        SHARED_MEMORY / name for name in json.loads(listing.read_text())
-    )
+    files = [SHARED_MEMORY / name for name in json.loads(listing.read_text())]
+    torch_rank, torch_child, torch_obedient, deepspeed, _nccl, dataset = files
     try:
         # The server would end what its ranks have forked, were it given the time.
         server = Path(f"/proc/{bench.client.pid}/task/{bench.client.pid}/children").read_text().split()
@@ -111,10 +110,11 @@ def test_shared_memory_after_supervisor_and_server_are_killed_goes_with_the_swee
         wait_until(lambda: not is_running(rank), "the rank's death")
         assert is_running(child), "nobody ends what a rank has forked but the sweep"
         assert child in sweep(bench.folder / "runs")
-        assert [path for path in (torch_rank, torch_child, deepspeed) if path.exists()] == []
+        libraries = (torch_rank, torch_child, torch_obedient, deepspeed)
+        assert [path for path in libraries if path.exists()] == []
         assert dataset.exists()
     finally:
-        for path in (torch_rank, torch_child, deepspeed, nccl, dataset):
+        for path in files:
             path.unlink(missing_ok=True)
 
 

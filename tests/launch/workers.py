@@ -148,15 +148,19 @@ def hides_and_waits(job_path: str, rank: int) -> NoReturn:
 
 
 def fills_shared_memory(job_path: str, rank: int) -> NoReturn:
-    """Leave what torch, DeepSpeed and NCCL name, its child's too, and a data set of the user; then wait."""
+    """Leave what torch, DeepSpeed and NCCL name, its children's too, and a data set of the user; then wait."""
     spool = Spool(job_path, rank)
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _wait()
+    obedient = os.fork()
+    if obedient == 0:
+        _wait()
     names = [
         f"torch_{os.getpid()}_{spool.job['port']}_0",
         f"torch_{child}_{spool.job['port']}_0",
+        f"torch_{obedient}_{spool.job['port']}_0",
         f"deepspeed_allreduce_buffer_0_127.0.0.1_{spool.job['port']}_{rank}",
         f"nccl-{spool.job['attempt_uid'][:6]}",
         f"dataset-{spool.job['attempt_uid'][:6]}",
