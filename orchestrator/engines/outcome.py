@@ -25,7 +25,7 @@ class SweepOutcome:
     """What became of one run of a sweep.
 
     Attributes:
-        counts: jobs of the sweep file by status, earlier runs included.
+        counts: see ``Store.counts``.
         ran: jobs that ended in this run.
         took_s: from the lock to the last job's end.
         stop_reason: why it ended before every job had run; ``None`` if it did not.

@@ -87,8 +87,8 @@ def first_pending(
 
 
 def counts(connection: Connection, sweep_id: int) -> dict[JobStatus, int]:
-    """Jobs by status, every status; jobs that vanished from the sweep file count only if they ran."""
-    counted = or_(job.c.in_spec, job.c.status != JobStatus.pending)
+    """Jobs by status, every status; those that vanished from the sweep file count only while they run."""
+    counted = or_(job.c.in_spec, job.c.status == JobStatus.running)
     query = (
         select(job.c.status, func.count()).where(job.c.sweep_id == sweep_id, counted).group_by(job.c.status)
     )

@@ -156,7 +156,7 @@ class Store:
         self.session.write(lambda c: sweeps.set_owner(c, sweep_id, owner))
 
     def counts(self, sweep_id: int) -> dict[JobStatus, int]:
-        """Jobs by status; every status is there."""
+        """Jobs of the sweep file by status, and what else of the sweep is running; every status is there."""
         return self.session.read(lambda c: jobs.counts(c, sweep_id))
 
     # --- jobs

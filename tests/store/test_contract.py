@@ -50,6 +50,18 @@ def test_c10_changed_spec_adds_new_cells_and_warns_of_vanished_ones(store: Store
     assert len(store.runnable(change.sweep_id)) == 3
 
 
+def test_c10_vanished_job_counts_while_it_runs_and_not_by_how_it_ended(store: Store, tmp_path: Path) -> None:
+    change = store.put_sweep(make_plan(cells=CELLS[:1]))
+    [job] = store.runnable(change.sweep_id)
+    attempt = store.begin_attempt(job.job_id, new_attempt(tmp_path))
+    assert attempt is not None
+    store.put_sweep(make_plan(cells=CELLS[1:]))
+    assert store.counts(change.sweep_id)[JobStatus.running] == 1
+    store.end_attempt(attempt.attempt_id, Verdict(JobStatus.lost))
+    counts = {status: count for status, count in store.counts(change.sweep_id).items() if count}
+    assert counts == {JobStatus.pending: 2}
+
+
 def test_c10_changed_type_is_refused(store: Store) -> None:
     from orchestrator.spec.load import parse_plan
 
