@@ -148,7 +148,7 @@ def hides_and_waits(job_path: str, rank: int) -> NoReturn:
 
 
 def fills_shared_memory(job_path: str, rank: int) -> NoReturn:
-    """Leave what torch, DeepSpeed and NCCL name, its children's too, and a data set of the user; then wait."""
+    """Leave what torch, DeepSpeed and NCCL name, its children's too, and a data set; then wait."""
     spool = Spool(job_path, rank)
     child = os.fork()
     if child == 0:
