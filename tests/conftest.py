@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests.postgres import PostgresServer, private_server, server_programs
 
 
 def _has_gpu() -> bool:
@@ -58,3 +60,12 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         "WORLD_SIZE",
     ):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server that the test may stop."""
+    programs = server_programs()
+    assert programs is not None
+    with private_server(programs) as server:
+        yield server

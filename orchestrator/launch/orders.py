@@ -29,9 +29,12 @@ def new_attempt(setting: RunSetting, engine: str, sweep_uid: str, owner: str, **
     return NewAttempt(**values)  # type: ignore[arg-type]
 
 
-def whole_order(setting: RunSetting, job: JobRow, attempt: AttemptRow, accelerator: str) -> LaunchOrder:
-    """The attempt as an order without ranks: who runs it says where they are."""
+def whole_order(
+    setting: RunSetting, job: JobRow, attempt: AttemptRow, accelerator: str, tries: int = 0
+) -> LaunchOrder:
+    """The attempt as an order without ranks: who runs it says where they are. ``tries`` went before it."""
     cell = job.cell_values
+    left, infrastructure_left = retries_left(setting, tries)
     return LaunchOrder(
         attempt_uid=attempt.uid,
         attempt_id=attempt.attempt_id,
@@ -53,6 +56,8 @@ def whole_order(setting: RunSetting, job: JobRow, attempt: AttemptRow, accelerat
         grace_s=setting.grace_s,
         start_timeout_s=setting.start_timeout_s,
         hang_s=setting.hang_s,
+        retries_left=left,
+        infrastructure_retries_left=infrastructure_left,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,21 +11,12 @@ from tests.cluster.ray_cluster import RayCluster
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.engines import acting_worker as act
 from tests.engines.running import wait_until
-from tests.postgres import PostgresServer, private_server, server_programs
+from tests.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
 
 JOBS = 12
 SLURM = ["--engine", "slurm", "--engine-option", "gres=gpu:{gpus}", "--engine-option", "poll_s=1"]
-
-
-@pytest.fixture
-def own_server() -> Iterator[PostgresServer]:
-    """A server that the test may stop."""
-    programs = server_programs()
-    assert programs is not None
-    with private_server(programs) as server:
-        yield server
 
 
 def check(place: ClusterPlace, server: PostgresServer) -> None:

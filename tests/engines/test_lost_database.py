@@ -14,20 +14,11 @@ from tests.cluster.places import ClusterPlace
 from tests.engines import acting_worker as act
 from tests.engines.kill_rounds import held_locks
 from tests.engines.running import Workplace, wait_until
-from tests.postgres import PostgresServer, private_server, server_programs
+from tests.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
 
 JOBS = 5
-
-
-@pytest.fixture
-def own_server() -> Iterator[PostgresServer]:
-    """A server that the test may stop."""
-    programs = server_programs()
-    assert programs is not None
-    with private_server(programs) as server:
-        yield server
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from tests.cluster.places import ClusterPlace
 from tests.engines import acting_worker as act
 from tests.engines.running import Workplace, wait_until
-from tests.postgres import PostgresServer, private_server, server_programs
+from tests.postgres import PostgresServer
 
 
 def test_b16_every_job_fails_the_sweep_stops_after_n_in_a_row(place: Workplace) -> None:
@@ -69,15 +68,6 @@ def test_b5_second_signal_kills_at_once(place: Workplace, number: signal.Signals
     assert set(place.statuses()) <= {"cancelled", "lost", "pending"}
     assert not place.query("select 1 from attempt where status = 'running'")
     place.wait_for_no_survivors()
-
-
-@pytest.fixture
-def own_server() -> Iterator[PostgresServer]:
-    """A server that the test may stop."""
-    programs = server_programs()
-    assert programs is not None
-    with private_server(programs) as server:
-        yield server
 
 
 @pytest.mark.postgres
