@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.engines.admission import need_of, refusal
@@ -26,7 +27,7 @@ from orchestrator.launch import cleanup, devices, events
 from orchestrator.launch.client import SupervisorClient
 from orchestrator.launch.hoststate import state_dir
 from orchestrator.launch.order import LaunchOrder, RankPlacement
-from orchestrator.launch.orders import new_attempt, placed, whole_order
+from orchestrator.launch.orders import new_attempt, placed, retries_left, whole_order
 from orchestrator.launch.paths import runs_root
 from orchestrator.launch.processes import signal_process
 from orchestrator.launch.setting import RunSetting
@@ -273,7 +274,12 @@ class LocalEngine:
         return f"GPU {','.join(indices)}" if indices else ""
 
     def _order(self, job: JobRow, attempt: AttemptRow, tries: int) -> LaunchOrder:
-        order = whole_order(self._setting, job, attempt, self._capacity.accelerator or "cpu", tries)
+        left, infrastructure_left = retries_left(self._setting, tries)
+        order = replace(
+            whole_order(self._setting, job, attempt, self._capacity.accelerator or "cpu"),
+            retries_left=left,
+            infrastructure_retries_left=infrastructure_left,
+        )
         places = [_place(slot) for slot in self._held[attempt.uid]]
         return placed(order, places, job.cell_values.num_gpus)
 

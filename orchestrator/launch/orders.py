@@ -29,12 +29,9 @@ def new_attempt(setting: RunSetting, engine: str, sweep_uid: str, owner: str, **
     return NewAttempt(**values)  # type: ignore[arg-type]
 
 
-def whole_order(
-    setting: RunSetting, job: JobRow, attempt: AttemptRow, accelerator: str, tries: int = 0
-) -> LaunchOrder:
-    """The attempt as an order without ranks: who runs it says where they are. ``tries`` went before it."""
+def whole_order(setting: RunSetting, job: JobRow, attempt: AttemptRow, accelerator: str) -> LaunchOrder:
+    """The attempt as an order without ranks: who runs it says where they are."""
     cell = job.cell_values
-    left, infrastructure_left = retries_left(setting, tries)
     return LaunchOrder(
         attempt_uid=attempt.uid,
         attempt_id=attempt.attempt_id,
@@ -56,8 +53,6 @@ def whole_order(
         grace_s=setting.grace_s,
         start_timeout_s=setting.start_timeout_s,
         hang_s=setting.hang_s,
-        retries_left=left,
-        infrastructure_retries_left=infrastructure_left,
     )
 
 

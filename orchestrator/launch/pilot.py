@@ -21,7 +21,7 @@ from orchestrator.errors import DatabaseError, OrchError
 from orchestrator.launch.devices import inventory
 from orchestrator.launch.events import Ended, Notice, SupervisorEvent, event_to_line
 from orchestrator.launch.order import RankPlacement
-from orchestrator.launch.orders import new_attempt, placed, whole_order
+from orchestrator.launch.orders import new_attempt, placed, retries_left, whole_order
 from orchestrator.launch.probes import ProbeClock, probe_groups
 from orchestrator.launch.setting import RunSetting
 from orchestrator.launch.supervisor import Supervisor
@@ -210,7 +210,12 @@ class Pilot:
         self._held[attempt.uid] = taken
         self._probes.job_begins()
         self._begun_at[attempt.uid] = time.monotonic()
-        order = whole_order(self._setting, job, attempt, self._accelerator, attempt.number - 1)
+        left, infrastructure_left = retries_left(self._setting, attempt.number - 1)
+        order = replace(
+            whole_order(self._setting, job, attempt, self._accelerator),
+            retries_left=left,
+            infrastructure_retries_left=infrastructure_left,
+        )
         self._supervisor.start(placed(order, taken, cell.num_gpus))
 
 
