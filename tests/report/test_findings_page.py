@@ -280,8 +280,13 @@ def test_the_shipped_database_is_sound_and_leaves_no_files_behind(database: Path
 def test_the_shipped_sweeps_can_be_reported(database: Path, sweep: str) -> None:
     done = CliRunner().invoke(main, ["report", sweep, "--db", str(database)])
     assert done.exit_code == 0, done.output
-    # Followed by a letter where a sweep ran on several stacks.
-    assert re.search(r"^(best|only valid) setting( \[[A-Z]\])?: ", done.stdout, re.MULTILINE)
+    valid = query(
+        database,
+        f"SELECT COUNT(*) FROM job_summary WHERE sweep = '{sweep}' AND is_valid AND offload_s_median IS NOT NULL",
+    )
+    # Followed by a letter where a sweep ran on several stacks. The jobs beside a stranger are all overlapped.
+    opening = r"(best|only valid) setting( \[[A-Z]\])?: " if valid != [(0,)] else "no valid job to name"
+    assert re.search(f"^{opening}", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("database", DATABASES, ids=lambda path: path.name)
