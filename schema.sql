@@ -311,7 +311,7 @@ CREATE TABLE job_result (
     peak_reload_bytes BIGINT,
     offload_gbps DOUBLE PRECISION,          -- copied_bytes of one rank over the headline; NULL on a CPU
     reload_gbps DOUBLE PRECISION,
-    link_down_gbps DOUBLE PRECISION,        -- probe around the job, pinned or pageable as the job
+    link_down_gbps DOUBLE PRECISION,        -- probes around the job, pinned and pageable as its copies
     link_up_gbps DOUBLE PRECISION,
     offload_link_share DOUBLE PRECISION,
     reload_link_share DOUBLE PRECISION,

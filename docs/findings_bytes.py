@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findings_data import QUERIES, Data, Row, query_line, seconds, size, table
-from findings_times import not_yet
+from findings_times import LEAST_COPY, not_yet
 
 PUBLISHED: tuple[Row, ...] = (
     {"pin_memory": 0, "non_blocking": 0, "offload_s": 9.50, "reload_s": 3.28},
@@ -72,8 +72,7 @@ def _host(data: Data) -> list[str]:
 
 {told} torch rounds each pinned buffer up to a power of two, as predicted; a few bytes beyond are there
 without any
-pinned state, too. In a job with `pin_memory: false` and `non_blocking: true` a part of the states is pinned
-nevertheless.
+pinned state, too.
 
 {table(rows)}
 
@@ -83,7 +82,8 @@ nevertheless.
 
 def surprises(data: Data) -> str:
     """What surprises a user."""
-    parts = [part for part in (_first_offload(data), _stage_times(data), _small_offload(data)) if part]
+    told = (_first_offload(data), _stage_times(data), _small_offload(data), _unasked_pinning(data))
+    parts = [part for part in told if part]
     if not parts:
         return not_yet("Surprises", "`sweeps/bytes.yaml` with two ranks, `sweeps/findings.yaml`")
     return "\n\n".join(["## Surprises", *parts])
@@ -148,6 +148,27 @@ stage. ZeRO-3 offloads them in {seconds(three["least_s"])} to {seconds(three["mo
 {warm["most_s"] or 0:.3g} s of pinning at most in any iteration but the first. {what}
 
 {query_line("zero_times", "warm_pinning")}"""
+
+
+def _unasked_pinning(data: Data) -> str:
+    rows = data.rows("unasked_pinning", lambda row: row["copied"] >= LEAST_COPY)
+    pairs = [row for row in rows if row["blocking_offload_s"] is not None]
+    if not pairs:
+        return ""
+    most = max(pairs, key=lambda row: row["copied"])
+    return f"""### `non_blocking` without `pin_memory` pins all the same
+
+torch gives `Tensor.to("cpu", non_blocking=True)` pinned memory, and DeepSpeed moves the master and model
+weights with it, under ZeRO-1 and 2 Adam's moments, too. Of {size(most["copied"])} copied at ZeRO
+{most["ZeRO"]} {size(most["pinned"])} of host memory are pinned then, each buffer rounded up to a power of
+two; the offload takes {seconds(most["non_blocking_offload_s"])} instead of
+{seconds(most["blocking_offload_s"])}, the reload {seconds(most["after_non_blocking_reload_s"])} instead of
+{seconds(most["after_blocking_reload_s"])}. Whoever turns pinning off to spare host memory has to leave
+`non_blocking` off as well.
+
+{table(rows)}
+
+{query_line("unasked_pinning")}"""
 
 
 def _small_offload(data: Data) -> str:

@@ -156,16 +156,23 @@ def pinning(data: Data) -> str:
     rows = data.rows("pinning", lambda row: row["copied"] >= LEAST_COPY)
     if not rows:
         return not_yet(title, "pinned copies of 100 MB or more with the first offload of their process")
+    largest = [row for row in rows if row["copied"] == max(other["copied"] for other in rows)]
     told = [
         f"{size(row['pinned'])} by {row['pin_backend']} takes {seconds(row['first_pinning_s'])}"
         f" ({row['pinning_gbps']:.1f} GB/s)"
-        for row in rows if row["copied"] == max(other["copied"] for other in rows)
-    ]  # fmt: skip
+        for row in largest
+    ]
+    rest = " and ".join(f"{seconds(row['rest_s'])} of {seconds(row['first_offload_s'])}" for row in largest)
     return f"""## {title}
 
 Once in a process under ZeRO-3, all of it in the first offload: {"; ".join(told)}. `pairs to pay`: after
-so many
-offload and reload pairs the pinned first offload has paid for itself, against pageable memory, blocking.
+so many offload and reload pairs the pinned first offload has paid for itself, against pageable memory,
+blocking.
+
+A first offload is longer than pinning and a warm offload together; at {size(largest[0]["copied"])} the
+rest is {rest}. DeepSpeed makes each pinned buffer as a copy of an empty pageable one
+(`pin_memory(torch.empty_like(...))` in its `runtime/zero/stage3.py` and `offload_states.py`), so as much
+memory again is allocated, read once and given back. How much of the rest that is was not measured apart.
 
 {table(rows)}
 

@@ -230,28 +230,55 @@ def _sub_groups(partitions: list[int], limit: int) -> list[int]:
 def pinned_bytes(values: Mapping[str, AxisValue], buffers: Buffers) -> int:
     """Pinned host bytes of a rank while offloaded; the most of any iteration.
 
-    With ``pin_memory`` every copied tensor has a pinned buffer. Without it but with ``non_blocking``,
-    ``Tensor.to("cpu", non_blocking=True)`` still allocates pinned memory: for master and model weights
-    (ZeRO-1/2: the moments too). ZeRO-3 keeps its buffers when ``pin_memory_then`` turns pinning off.
+    ZeRO-3 keeps its buffers when ``pin_memory_then`` turns pinning off.
     """
     included = included_states(values) or frozenset(STATE_NAMES)
     is_exact = axis_value(values, "pin_backend") == "exact"
-    stage = axis_int(values, "zero_stage")
 
     def total(states: frozenset[str]) -> int:
         return sum(pinned_size(size, is_exact) for state in states & included for size in buffers.of(state))
 
     every = total(frozenset(STATE_NAMES))
-    halfway: frozenset[str] = frozenset()
-    if axis_value(values, "non_blocking"):
-        halfway = frozenset({"hp_params", "lp_params"} | ({"optim_states"} if stage < 3 else set()))
     first = bool(axis_value(values, "pin_memory"))
     then = values.get("pin_memory_then")
     if then is None or bool(then) == first:
-        return every if first else total(halfway)
-    if stage == 3:
-        return every if then else every + total(halfway)
+        return every if first else total(_pinned_unasked(values))
+    if axis_int(values, "zero_stage") == 3:
+        return every if then else every + total(_pinned_unasked(values))
     return every
+
+
+def _pinned_unasked(values: Mapping[str, AxisValue]) -> frozenset[str]:
+    """States whose host buffers are pinned although ``pin_memory`` is off.
+
+    With ``non_blocking``, ``Tensor.to("cpu", non_blocking=True)`` allocates pinned memory: for master and
+    model weights (ZeRO-1/2: the moments too).
+    """
+    if not axis_value(values, "non_blocking"):
+        return frozenset()
+    moments = {"optim_states"} if axis_int(values, "zero_stage") < 3 else set()
+    return frozenset({"hp_params", "lp_params"} | moments)
+
+
+def pinned_share(values: Mapping[str, AxisValue], ds: Mapping[str, object]) -> float | None:
+    """Share of the copied bytes that a warm iteration copies to pinned memory: 0 to 1.
+
+    None where it takes the model's shape to know, and that is not known.
+    """
+    then = values.get("pin_memory_then")
+    if bool(axis_value(values, "pin_memory") if then is None else then):
+        return 1.0
+    unasked = _pinned_unasked(values)
+    if not unasked:
+        return 0.0
+    shape = shape_of(values)
+    if shape is None:
+        return None
+    buffers = state_buffers(values, ds, shape)
+    included = included_states(values) or frozenset(STATE_NAMES)
+    copied = {state: sum(buffers.of(state)) for state in included}
+    every = sum(copied.values())
+    return sum(copied[state] for state in unasked & included) / every if every else 0.0
 
 
 def pinned_size(size: int, is_exact: bool = False) -> int:

@@ -78,6 +78,7 @@ class Probe:
     gbps: float
     devices_at_once: int
     probed_at: str
+    pinned: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,8 @@ class Circumstances:
     Attributes:
         device_uuids: one a rank; empty on a CPU.
         contention: copies of the job at once; above 1, overlapping is what is measured.
-        probes: of those devices, pinned or pageable as the job.
+        probes: of those devices.
+        pinned_share: of the copied bytes, those that go to pinned memory in warm iterations; None: not known.
     """
 
     is_ok: bool
@@ -98,7 +100,7 @@ class Circumstances:
     timed_from_at: str | None = None
     timed_to_at: str | None = None
     probes: Sequence[Probe] = ()
-    pinned: bool = True
+    pinned_share: float | None = 1.0
 
 
 def figures(rows: Sequence[IterationFigures], about: Circumstances) -> Figures:
@@ -260,13 +262,27 @@ def around(direction: str, rank: int | None, about: Circumstances) -> tuple[floa
     """Speed of the link of the slowest rank's device, GB/s, and how it differs before and after the job.
 
     The mean of the nearest probe before the timed section and the nearest after it; with one of them
-    alone, that one and no difference.
+    alone, that one and no difference. Where a part of the bytes is pinned and the rest pageable, the speed
+    at which one after the other goes over, and the greater of the two differences.
     """
-    if rank is None or rank >= len(about.device_uuids) or about.timed_from_at is None:
+    share = about.pinned_share
+    if share is None or rank is None or rank >= len(about.device_uuids) or about.timed_from_at is None:
         return None, None
-    mine = [p for p in about.probes if p.device_uuid == about.device_uuids[rank] and p.direction == direction]
+    parts = [(part, pinned) for part, pinned in ((share, True), (1.0 - share, False)) if part]
+    found = [(part, *_nearest(direction, pinned, about.device_uuids[rank], about)) for part, pinned in parts]
+    speeds = [(part, speed) for part, speed, _ in found if speed]
+    if len(speeds) < len(found):
+        return None, None
+    return 1.0 / sum(part / speed for part, speed in speeds), most(drift for _, _, drift in found)
+
+
+def _nearest(
+    direction: str, pinned: bool, device: str | None, about: Circumstances
+) -> tuple[float | None, float | None]:
+    kind = (device, direction, pinned)
+    mine = [p for p in about.probes if (p.device_uuid, p.direction, p.pinned) == kind]
     mine = _as_many_at_once(mine, about.devices_at_once)
-    begin = parse_utc(about.timed_from_at)
+    begin = parse_utc(about.timed_from_at or "")
     finish = parse_utc(about.timed_to_at) if about.timed_to_at else begin
     timed: Callable[[Probe], Any] = lambda probe: parse_utc(probe.probed_at)  # noqa: E731
     before = max((p for p in mine if timed(p) <= begin), key=timed, default=None)
@@ -298,7 +314,7 @@ def _is_valid(found: Figures, about: Circumstances) -> bool:
         return False
     if about.overlapped and about.contention <= 1:
         return False
-    if (found["probe_drift_share"] or 0.0) > drift_limit_share(about.pinned):
+    if (found["probe_drift_share"] or 0.0) > drift_limit_share(about.pinned_share == 1.0):
         return False
     shares = (found["offload_link_share"], found["reload_link_share"])
     return all(share is None or share <= LINK_LIMIT_SHARE for share in shares)

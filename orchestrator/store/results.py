@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select
 
-from orchestrator.spec.axes import AXIS_BY_NAME
+from orchestrator.spec.axes import AXES
+from orchestrator.spec.bytes import pinned_share
 from orchestrator.store.bulk import replace
 from orchestrator.store.figures import (
     ITERATION_COLUMNS,
@@ -30,10 +31,8 @@ _ATTEMPTS = (
         attempt.c.device_uuids,
         attempt.c.timed_from_at,
         attempt.c.timed_to_at,
-        job.c.pin_memory,
-        job.c.pin_memory_then,
-        job.c.contention,
-        job.c.num_gpus,
+        *(job.c[axis.name] for axis in AXES),
+        job.c.ds,
         job.c.status.label("job_status"),
     )
     .join(job, job.c.job_id == attempt.c.job_id)
@@ -110,27 +109,25 @@ def _circumstances(connection: Connection, one: Any) -> Circumstances:
         timed_from_at=one.timed_from_at,
         timed_to_at=one.timed_to_at,
         probes=_probes(connection, devices, one) if any(devices) and one.timed_from_at else (),
-        pinned=_is_pinned(one),
+        pinned_share=_pinned_share(one) if any(devices) else 1.0,
     )
 
 
-def _is_pinned(one: Any) -> bool:
-    """Whether the warm iterations copy from and to pinned memory."""
-    default = AXIS_BY_NAME["pin_memory"].default if one.pin_memory is None else one.pin_memory
-    return bool(default if one.pin_memory_then is None else one.pin_memory_then)
+def _pinned_share(one: Any) -> float | None:
+    values = {axis.name: getattr(one, axis.name) for axis in AXES}
+    return pinned_share(values, json.loads(one.ds) if one.ds else {})
 
 
 def _probes(connection: Connection, devices: list[str | None], one: Any) -> list[Probe]:
     """The nearest probes on either side of the timed section, of every kind and device."""
-    pinned = _is_pinned(one)
     found: list[Probe] = []
     last = one.timed_to_at or one.timed_from_at
     for device in sorted({device for device in devices if device}):
-        mine = (link_probe.c.device_uuid == device) & (link_probe.c.pinned == pinned)
+        mine = link_probe.c.device_uuid == device
         columns = [link_probe.c[name] for name in Probe.__dataclass_fields__]
-        kinds = select(link_probe.c.direction, link_probe.c.devices_at_once).where(mine).distinct()
-        for direction, at_once in connection.execute(kinds).all():
-            kind = mine & (link_probe.c.direction == direction) & (link_probe.c.devices_at_once == at_once)
+        kinds = [link_probe.c[name] for name in ("pinned", "direction", "devices_at_once")]
+        for values in connection.execute(select(*kinds).where(mine).distinct()).all():
+            kind = and_(mine, *(column == value for column, value in zip(kinds, values, strict=True)))
             before = select(*columns).where(kind, link_probe.c.probed_at <= one.timed_from_at)
             after = select(*columns).where(kind, link_probe.c.probed_at >= last)
             for query, order in ((before, link_probe.c.probed_at.desc()), (after, link_probe.c.probed_at)):

@@ -172,6 +172,8 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
             AND attempt_id IN (SELECT attempt_id FROM lower WHERE included_state = 'optim_states');
         UPDATE job_result SET offload_s_median = 3 * offload_s_median
             WHERE attempt_id IN (SELECT attempt_id FROM lower);
+        UPDATE job_result SET pinned_bytes = 1610612736
+            WHERE job_id IN (SELECT job_id FROM job WHERE NOT pin_memory AND non_blocking);
     """)
     writer.close()
     loop = dict.fromkeys(
@@ -204,7 +206,7 @@ def full_page(findings: Any, invented: Path) -> str:
 def test_with_everything_measured_no_section_is_left_out(full_page: str, findings: Any) -> None:
     assert ABSENT not in full_page.lower()
     assert full_page.count("\n## ") == len(findings.SECTIONS)
-    assert full_page.count("\n### ") == 5
+    assert full_page.count("\n### ") == 6
     assert "80 GB of host memory were used once" in full_page
 
 
@@ -253,6 +255,16 @@ def test_the_published_case_stands_beside_ours_with_sums_over_four_gpus(
     assert "18,180,655,616" in part.replace("\n", " ")
 
 
+def test_what_was_pinned_unasked_stands_beside_the_blocking_copy_of_the_same_size(full_page: str) -> None:
+    part = (
+        full_page.split("### `non_blocking` without `pin_memory`", 1)[1].split("\n### ")[0].split("\n## ")[0]
+    )
+    told, rows = part.split("\n|", 1)
+    pinned = [line for line in rows.splitlines() if "1,610,612,736" in line]
+    assert len(pinned) == 2 and "1.61 GB of host memory are pinned" in " ".join(told.split())
+    assert all("–" not in line for line in pinned)
+
+
 def test_jobs_beside_a_stranger_are_counted(full_page: str) -> None:
     assert "overlapped: 2 of 2" in section(full_page, "Planted faults")
 
@@ -280,10 +292,7 @@ def test_the_shipped_database_is_sound_and_leaves_no_files_behind(database: Path
 def test_the_shipped_sweeps_can_be_reported(database: Path, sweep: str) -> None:
     done = CliRunner().invoke(main, ["report", sweep, "--db", str(database)])
     assert done.exit_code == 0, done.output
-    valid = query(
-        database,
-        f"SELECT COUNT(*) FROM job_summary WHERE sweep = '{sweep}' AND is_valid AND offload_s_median IS NOT NULL",
-    )
+    valid = query(database, f"SELECT COUNT(*) FROM job_summary WHERE sweep = '{sweep}' AND is_valid")
     # Followed by a letter where a sweep ran on several stacks. The jobs beside a stranger are all overlapped.
     opening = r"(best|only valid) setting( \[[A-Z]\])?: " if valid != [(0,)] else "no valid job to name"
     assert re.search(f"^{opening}", done.stdout, re.MULTILINE)

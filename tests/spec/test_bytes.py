@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.spec.bytes import Prediction, predict_values
+from orchestrator.spec.bytes import Prediction, pinned_share, predict_values
 from orchestrator.spec.models import ARCHITECTURES, shape_of
 
 
@@ -66,6 +66,19 @@ def test_pinned_unpinned_blocking_is_nothing_and_non_blocking_is_partly_pinned()
     assert predicted(**size, non_blocking=True).pinned_bytes == (1 << 23) + (1 << 22)
     # ZeRO-1/2 moves Adam's moments with the same call.
     assert predicted(**size, non_blocking=True, zero_stage=2).pinned_bytes == 3 * (1 << 23) + (1 << 22)
+
+
+def test_the_share_of_the_copies_that_goes_to_pinned_memory() -> None:
+    assert pinned_share({}, {}) == 1.0  # pin_memory is on unless a cell says otherwise
+    off: dict[str, Any] = {"pin_memory": False}
+    assert pinned_share(off, {}) == 0.0
+    # bfloat16, ZeRO-3: master weights 4 and weights 2 of the 16 bytes of a parameter; ZeRO-2: 14 of 14.
+    assert pinned_share(off | {"non_blocking": True}, {}) == pytest.approx(6 / 16)
+    assert pinned_share(off | {"non_blocking": True, "zero_stage": 2}, {}) == pytest.approx(1.0)
+    only = {"non_blocking": True, "included_state": "lp_grads+optim_states"}
+    assert pinned_share(off | only, {}) == 0.0
+    assert pinned_share(off | {"non_blocking": True, "model": "mine:factory"}, {}) is None
+    assert pinned_share({"pin_memory": True, "pin_memory_then": False}, {}) == 0.0
 
 
 def test_stage12_keeps_whole_model_weights_and_no_gradients() -> None:

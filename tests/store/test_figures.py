@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -125,6 +126,27 @@ def test_probes_nearest_to_the_job_give_the_link() -> None:
     assert found["offload_link_share"] == pytest.approx(10 / 11)
     assert found["reload_link_share"] == pytest.approx(5 / 20)
     assert not found["is_valid"]  # the link drifted by 18 %
+
+
+def test_a_job_that_is_pinned_in_part_is_held_to_both_links_one_after_the_other() -> None:
+    probes = [
+        replace(_probe(direction, gbps, 5), pinned=pinned)
+        for pinned, gbps in ((True, 50.0), (False, 10.0))
+        for direction in ("down", "up")
+    ]
+    about = Circumstances(
+        True, device_uuids=["g"], probes=probes, timed_from_at="2026-07-01T12:10:00Z", pinned_share=0.5
+    )
+    # Half a byte at 50 and half at 10: faster than pageable alone, which is no error of the probe.
+    assert around("up", 0, about) == (pytest.approx(1 / (0.5 / 50 + 0.5 / 10)), None)
+    found = figures(_warm(copied_bytes=7_500_000_000), about)
+    assert found["offload_link_share"] == pytest.approx(0.9)
+    assert found["is_valid"]
+    assert around("up", 0, replace(about, pinned_share=0.0)) == (10.0, None)
+    assert around("up", 0, replace(about, pinned_share=1.0)) == (50.0, None)
+    # Nobody knows how much, or one of the two links: no share at all.
+    assert around("up", 0, replace(about, pinned_share=None)) == (None, None)
+    assert around("up", 0, replace(about, probes=probes[:2])) == (None, None)
 
 
 def test_no_speed_is_given_where_there_is_no_device() -> None:
