@@ -276,16 +276,49 @@ def test_one_host_that_is_not_this_one_speaks_only_for_itself_and_is_named(jobs:
         ask(jobs, "hidden_dim=8192", *FAST, host="gpu2")
 
 
-def test_shipped_measurements_answer_a_measured_size_and_refuse_every_other() -> None:
-    shipped = measured_or_none(str(Path(__file__).parents[2] / "docs" / "data" / "h200-x2.db"))
-    measured_size = ask(shipped, "hidden_dim=1024", "nlayers=4", "pin_memory=true", "non_blocking=false")
-    (found,) = measured_size.settings
-    assert found.offload is not None
-    assert found.offload.form == "as measured"
-    assert found.offload.low_s < found.offload.seconds < found.offload.high_s
-    assert found.payback is not None
-    assert measured_size.ram_bytes is not None
-    for setting in ask(shipped, params=7.6e9).settings:
-        assert setting.offload is None
-        assert "are needed" in setting.refusal
+@pytest.fixture(scope="module")
+def shipped() -> DataFrame:
+    found = measured_or_none(str(Path(__file__).parents[2] / "docs" / "data" / "h200-x2.db"))
+    assert found is not None
+    return found
+
+
+REGISTERED = (
+    "pin_memory=true",
+    "non_blocking=true",
+    "reload_non_blocking=true",
+    "pin_backend=host_register:16",
+)
+
+
+@pytest.mark.parametrize("setting", [REGISTERED, (*REGISTERED, "gc_freeze=true")], ids=["usual", "frozen"])
+def test_a_shipped_size_that_was_left_out_lies_in_the_interval(
+    shipped: DataFrame, setting: tuple[str, ...]
+) -> None:
+    is_left_out = shipped["hidden_dim"] == 8192
+    (found,) = ask(shipped[~is_left_out], "hidden_dim=8192", "nlayers=8", *setting).settings
+    frozen = "gc_freeze=true" in setting
+    mine = shipped[
+        is_left_out
+        & (shipped["sweep"] == "findings")
+        & (shipped["pin_backend"] == "host_register:16")
+        & (shipped["gc_freeze"] == frozen)
+        & (shipped["included_state"] == "all")
+    ]
+    assert len(mine) == 1
+    for estimate, column in ((found.offload, "offload_s_median"), (found.reload, "reload_s_median")):
+        assert estimate is not None
+        assert estimate.low_s < float(mine[column].iloc[0]) < estimate.high_s
+
+
+def test_shipped_measurements_give_bytes_for_every_setting_and_seconds_or_a_reason(
+    shipped: DataFrame,
+) -> None:
+    settings = ask(shipped, params=7.6e9).settings
+    for setting in settings:
         assert setting.bytes.freed_bytes
+        if setting.offload is None:
+            assert "are needed" in setting.refusal or "is foretold" in setting.refusal
+        else:
+            assert any(warning.startswith("EXTRAPOLATED") for warning in setting.warnings)
+    assert {setting.offload is None for setting in settings} == {True, False}
