@@ -117,7 +117,19 @@ In a process of its own, one direction at a time, before and after a sweep. `dev
 
 {table(raw)}
 
-{query_line("link")}"""
+{query_line("link")}{_sizes_of_copies(data)}"""
+
+
+def _sizes_of_copies(data: Data) -> str:
+    saved = data.saved("link_sizes.json")
+    if saved is None:
+        return ""
+    return f"""
+
+Raw copies of other sizes, `up, fresh` into device memory allocated just before, as a wake-up copies (`python
+-m benchmarks.link_sizes`; the probe of a sweep copies 1 GiB):
+
+{table(saved["rows"])}"""
 
 
 def collection(data: Data) -> str:
@@ -172,11 +184,22 @@ blocking.
 A first offload is longer than pinning and a warm offload together; at {size(largest[0]["copied"])} the
 rest is {rest}. DeepSpeed makes each pinned buffer as a copy of an empty pageable one
 (`pin_memory(torch.empty_like(...))` in its `runtime/zero/stage3.py` and `offload_states.py`), so as much
-memory again is allocated, read once and given back. How much of the rest that is was not measured apart.
+memory again is allocated, read once and given back. {_ways_to_pin(data)}
 
 {table(rows)}
 
 {query_line("pinning")}"""
+
+
+def _ways_to_pin(data: Data) -> str:
+    saved = data.saved("pinning_ways.json")
+    if saved is None:
+        return "How much of the rest that is was not measured apart."
+    return f"""Raw buffers made pinned that way
+(`copied`) and as torch can make them (`direct`), each in a process of its own (`python -m
+benchmarks.pinning_ways`):
+
+{table(saved["rows"])}"""
 
 
 def sleep(data: Data) -> str:

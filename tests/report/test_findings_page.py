@@ -193,6 +193,11 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     (folder / "example_loop.json").write_text(json.dumps(loop))
     (folder / "parity.json").write_text(json.dumps({"ratios": [ratio], "problems": []}))
+    size = {"pin_backend": "default", "bytes": 1 << 30}
+    copies = {"copies": 5, "rows": [size | {"kind": "up, fresh", "copy_s": 0.02, "gbps": 53.7}]}
+    (folder / "link_sizes.json").write_text(json.dumps(copies))
+    ways = {"rows": [size | {"way": "copied", "whole_s": 0.91, "pinning_s": 0.44}]}
+    (folder / "pinning_ways.json").write_text(json.dumps(ways))
     (folder / "campaign.json").write_text(json.dumps({"touched": {"gigabytes": 80.0}}))
     return folder
 
@@ -263,6 +268,11 @@ def test_what_was_pinned_unasked_stands_beside_the_blocking_copy_of_the_same_siz
     pinned = [line for line in rows.splitlines() if "1,610,612,736" in line]
     assert len(pinned) == 2 and "1.61 GB of host memory are pinned" in " ".join(told.split())
     assert all("–" not in line for line in pinned)
+
+
+def test_raw_copies_and_raw_pinning_stand_beside_what_they_explain(full_page: str) -> None:
+    assert "| default | 1,073,741,824 | up, fresh | 0.0200 s | 53.7 |" in section(full_page, "How far")
+    assert "| default | 1,073,741,824 | copied | 0.910 s | 0.440 s |" in section(full_page, "What pinning")
 
 
 def test_jobs_beside_a_stranger_are_counted(full_page: str) -> None:
