@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from orchestrator.analysis import findings
-from orchestrator.analysis.jobs import SETTINGS, Job, JobSet, Value, setting_text
+from orchestrator.analysis.jobs import MEASURING, SETTINGS, Job, JobSet, Value, setting_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def best_settings(jobs: JobSet) -> tuple[Best, ...]:
         if job.is_valid and not job.flags() and job.number("reload_s_median") is not None
     ]
     flagged = [job for job in jobs.measured if job.flags()]
-    asked = [name for name in jobs.varying(jobs.measured) if name not in SETTINGS]
+    asked = [name for name in jobs.varying(jobs.measured) if name not in _OF_A_CELL]
     questions, doubtful = _by_question(valid, asked), _by_question(flagged, asked)
     found = []
     for question, settings in questions.items():
@@ -86,26 +86,29 @@ def best_settings(jobs: JobSet) -> tuple[Best, ...]:
             if setting not in settings and _asleep_and_awake(others) < _asleep_and_awake(members)
         ]
         most = max(_cycle_s(job) for job in members)
-        as_good = [
+        best = _best(members, question, asked)
+        as_good = dict.fromkeys(
             setting_text(others[0])
             for others in settings.values()
-            if others is not members and min(_cycle_s(job) for job in others) <= most
-        ]
-        best = _best(members, question, asked)
-        found.append(
-            replace(best, settings=len(settings), flagged_faster=tuple(faster), as_good=tuple(as_good))
+            if setting_text(others[0]) != best.setting and min(_cycle_s(job) for job in others) <= most
         )
+        count = len({setting_text(others[0]) for others in settings.values()})
+        found.append(replace(best, settings=count, flagged_faster=tuple(faster), as_good=tuple(as_good)))
     return tuple(found)
+
+
+_OF_A_CELL = (*SETTINGS, *MEASURING)
+"""In what the cells of one question differ; a setting that was measured in two ways is two cells of it."""
 
 
 def _by_question(
     members: Sequence[Job], asked: Sequence[str]
 ) -> dict[tuple[Value, ...], dict[tuple[Value, ...], list[Job]]]:
-    """Jobs by environment and question, and then by setting."""
+    """Jobs by environment and question, and then by cell."""
     questions: dict[tuple[Value, ...], dict[tuple[Value, ...], list[Job]]] = {}
     for job in members:
         question = (job.values.get("environment_id"), *(job.values.get(name) for name in asked))
-        setting = tuple(job.values.get(name) for name in SETTINGS)
+        setting = tuple(job.values.get(name) for name in _OF_A_CELL)
         questions.setdefault(question, {}).setdefault(setting, []).append(job)
     return questions
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from orchestrator.analysis.jobs import Job, JobSet, Value
+from orchestrator.analysis.jobs import MEASURING, Job, JobSet, Value
 from orchestrator.render.values import human_bytes as bytes_text
 from orchestrator.render.values import human_seconds as seconds_text
 from orchestrator.store.figures import DRIFT_LIMIT_SHARE, PAGEABLE_DRIFT_LIMIT_SHARE
@@ -23,8 +23,8 @@ LEAK_LIMIT_BYTES = 1 << 20
 
 
 def pairs(jobs: JobSet, axis: str) -> dict[tuple[Value, ...], dict[Value, list[Job]]]:
-    """Valid jobs that differ in this axis alone, by everything else and then by the axis."""
-    others = [name for name in jobs.varying(jobs.measured) if name != axis]
+    """Valid jobs that differ in this axis, or in how they were measured, by all else and then by the axis."""
+    others = [name for name in jobs.varying(jobs.measured) if name not in (axis, *MEASURING)]
     groups: dict[tuple[Value, ...], dict[Value, list[Job]]] = {}
     for job in jobs.measured:
         if job.is_valid:
@@ -63,13 +63,20 @@ def collection(jobs: JobSet) -> list[Thing]:
 
 
 def _not_copying(jobs: JobSet) -> list[Thing]:
-    """The largest copy of which the link would need less than a quarter of the offload."""
+    """The largest copy to pinned memory of which the link would need less than a quarter of the offload.
+
+    Not of pageable memory: its copies are far from the raw link themselves, since each page is new.
+    """
+    cells: dict[Value, list[Job]] = {}
+    for job in jobs.measured:
+        if job.is_pinned and not job.values.get("gc_freeze"):
+            cells.setdefault(job.values.get("cell"), []).append(job)
     slow = [
         (size, whole, share)
-        for job in jobs.measured
-        if (size := job.number("copied_bytes"))
-        and (whole := job.number("offload_s_median"))
-        and (share := job.number("offload_link_share")) is not None
+        for members in cells.values()
+        if (size := _middle(members, "copied_bytes"))
+        and (whole := _middle(members, "offload_s_median"))
+        and (share := _middle(members, "offload_link_share")) is not None
         and share < _MOSTLY_COPYING_SHARE
     ]
     if not slow:
@@ -134,30 +141,35 @@ def cold_pinning(jobs: JobSet) -> list[Thing]:
 
 def pinning_pays(jobs: JobSet) -> list[Thing]:
     """After how many cycles the first offload's pinning is earned back, from pairs with and without it."""
-    cycles: list[float] = []
+    cycles: list[int] = []
     never: list[float] = []
     for sides in pairs(jobs, "pin_memory").values():
         cost = _middle(sides.get(True, ()), "cold_pinning_s")
         size = _middle(sides.get(True, ()), "copied_bytes")
-        pinned, paged = (_cycle_s(sides.get(side, ())) for side in (True, False))
+        pinned, paged = (_cycle_s(sides.get(side, ()), "s_median") for side in (True, False))
         if not cost or cost < _PINNING_WORTH_NAMING_S or not size or pinned is None or paged is None:
             continue
         if paged > pinned:
-            cycles.append(cost / (paged - pinned))
+            # What the first cycle took in both: copies with non_blocking to pageable memory pin, too.
+            first, other = (_cycle_s(sides.get(side, ()), "cold_s") for side in (True, False))
+            if first is None or other is None:
+                first, other = pinned + cost, paged
+            cycles.append(1 + max(0, math.ceil((first - other) / (paged - pinned))))
         else:
             never.append(size)
     parts = []
     if cycles:
-        least, most = math.ceil(min(cycles)), math.ceil(max(cycles))
-        parts.append(f"has paid for itself after {least if least == most else f'{least} to {most}'} cycles")
+        least, most = min(cycles), max(cycles)
+        count = f"{least} cycle{'s' * (least > 1)}" if least == most else f"{least} to {most} cycles"
+        parts.append(f"has paid for itself after {count}")
     if never:
         parts.append(f"never pays at {', '.join(bytes_text(size) for size in sorted(set(never))[:3])}")
     return [("pinning_pays", f"pinning {' and '.join(parts)}")] if parts else []
 
 
-def _cycle_s(jobs: Iterable[Job]) -> float | None:
+def _cycle_s(jobs: Iterable[Job], ending: str) -> float | None:
     members = list(jobs)
-    offload, reload = (_middle(members, f"{name}_s_median") for name in ("offload", "reload"))
+    offload, reload = (_middle(members, f"{name}_{ending}") for name in ("offload", "reload"))
     return None if offload is None or reload is None else offload + reload
 
 
@@ -171,8 +183,8 @@ def rounding(jobs: JobSet) -> list[Thing]:
     if worst is None:
         return []
     text = (
-        f"pinned host memory is rounded up to powers of two: {bytes_text(worst[1])} a rank for "
-        f"{bytes_text(worst[2])} of states"
+        f"each pinned buffer is rounded up to a power of two: {bytes_text(worst[1])} of host memory a rank "
+        f"for {bytes_text(worst[2])} of states"
     )
     return [("rounding", text)]
 

@@ -24,7 +24,10 @@ SETTINGS = (
     "pin_backend",
     "numa",
 )
-"""Axes that somebody who wants to sleep and wake may choose; every other axis is part of the question."""
+"""Axes that somebody who wants to sleep and wake may choose."""
+
+MEASURING = ("iteration", "warmup", "instrumented", "checksums", "sampler_hz")
+"""How it was measured, which changes no answer; every axis beside these and the settings is the question."""
 
 _FIRST = (
     "model",
@@ -85,9 +88,13 @@ class Job:
     def link_drifted(self) -> bool:
         """Whether the probes before and after differ by more than such probes do on an idle host."""
         drift = self.number("probe_drift_share")
+        return drift is not None and abs(drift) > drift_limit_share(self.is_pinned)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether its warm offloads were asked to go to pinned memory."""
         then, at_first = self.values.get("pin_memory_then"), self.values.get("pin_memory")
-        pinned = then if then is not None else at_first is not False
-        return drift is not None and abs(drift) > drift_limit_share(bool(pinned))
+        return bool(then if then is not None else at_first is not False)
 
     def flags(self) -> tuple[str, ...]:
         """Why its figures are not to be taken at face value; empty if nothing was found."""
@@ -175,11 +182,20 @@ def _why_none(
     for condition, text in zip(conditions, texts, strict=True):
         if any(condition.holds(record) for record in records):
             continue
-        values = sorted({str(axis_value(condition.column, r.get(condition.column))) for r in records})
+        found = {axis_value(condition.column, r.get(condition.column)) for r in records}
+        known = [str(value) for value in sorted(found, key=_in_order)]
+        values = [cell6(value) for value in known] if condition.column == "cell" else known
         shown = ", ".join("null" if value == "None" else value for value in values[:_MOST_VALUES])
         more = f" and {len(values) - _MOST_VALUES} more" if len(values) > _MOST_VALUES else ""
         reasons.append(f"no job has {text}; there are: {shown}{more}")
     return tuple(reasons)
+
+
+def _in_order(value: Value) -> tuple[bool, float, str]:
+    """Numbers by their size, then words."""
+    if isinstance(value, (int, float)):
+        return False, float(value), ""
+    return True, 0.0, str(value)
 
 
 _MOST_VALUES = 8

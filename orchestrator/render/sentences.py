@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 from orchestrator.analysis.answers import Best
 from orchestrator.analysis.jobs import Job, JobSet, Value, axis_text
@@ -42,8 +43,11 @@ def best_lines(report: Report) -> list[str]:
         same = [b for b in report.answers.best if b.environment_id == best.environment_id and b.settings > 1]
         winners = Counter(b.setting for b in same)
         if len(winners) > 1:
-            rest = "; ".join(f"{name} in {count}" for name, count in winners.most_common(3))
-            lines.append(f"  of {len(same)} comparisons of settings: {rest}")
+            named = winners.most_common(3)
+            rest = "; ".join(f"{name} ({count})" for name, count in named)
+            if others := len(same) - sum(count for _, count in named):
+                rest += f"; others ({others})"
+            lines.append(f"  the fastest in {len(same)} comparisons: {rest}")
     return lines or ["no valid job to name a best setting from"]
 
 
@@ -180,15 +184,25 @@ def trouble_lines(report: Report) -> list[str]:
     return lines
 
 
+_ENDED_FROM_OUTSIDE = ("cancelled", "lost", "skipped")
+
+
 def _special_axes(report: Report, members: Sequence[Job]) -> str:
-    """The axes in which these jobs are unlike every measured one."""
+    """The axes in which these jobs are unlike every measured one, else two that are so together."""
     measured = report.jobs.measured
-    texts = []
-    for name in report.jobs.varying():
-        values = {job.values.get(name) for job in members}
-        if len(values) == 1 and not values & {job.values.get(name) for job in measured}:
-            texts.append(axis_text(name, values.pop()))
-    return f" ({', '.join(texts[:3])})" if texts and measured else ""
+    names = [n for n in report.jobs.varying() if len({job.values.get(n) for job in members}) == 1]
+    own = members[0].values
+    alone = [n for n in names if all(job.values.get(n) != own.get(n) for job in measured)]
+    if not alone and members[0].status not in _ENDED_FROM_OUTSIDE:
+        alone = next(
+            (
+                list(pair)
+                for pair in combinations(names, 2)
+                if all(any(job.values.get(n) != own.get(n) for n in pair) for job in measured)
+            ),
+            [],
+        )
+    return f" ({', '.join(axis_text(n, own.get(n)) for n in alone[:3])})" if alone and measured else ""
 
 
 def waiting_line(report: Report) -> str | None:

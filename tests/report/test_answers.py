@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.analysis.report import Report, ReportRequest, build_report, job_table
 from orchestrator.render.report import Style, people_table, write_rows, write_summaries
-from orchestrator.render.sentences import best_lines, percent
+from orchestrator.render.sentences import best_lines, percent, trouble_lines
 from orchestrator.store import open_store
 from tests.fixtures.make_results import JobPlan, Writer, axes
 
@@ -156,3 +156,98 @@ def test_a_cell_that_the_sweep_file_dropped_is_not_the_best(report_of: Make) -> 
         cell = report.jobs.jobs[0].cell6
         assert best_lines(report)[0].startswith("only valid setting: pin_memory →")
         assert f"  faster, but flagged and so left out: {cell} (not in spec)" in best_lines(report)
+
+
+def test_how_a_cell_was_measured_is_no_part_of_the_question(report_of: Make) -> None:
+    plans = [
+        JobPlan(axes(non_blocking=False, iteration=9, warmup=2)),
+        JobPlan(axes(non_blocking=True, iteration=11, instrumented=1)),
+        JobPlan(axes(non_blocking=True, iteration=12)),
+    ]
+    with report_of(plans, "offload_s_median = 1.0 / job_id, reload_s_median = 1") as report:
+        [best] = report.answers.best
+    assert (best.setting, best.settings, best.jobs) == ("pin_memory, non_blocking", 2, 1)
+    assert best.offload_s == pytest.approx(1 / 3)  # of the faster one of its two cells
+    assert best.as_good == ()
+
+
+def test_a_setting_does_not_overlap_with_itself(report_of: Make) -> None:
+    plans = [JobPlan(axes(checksums=value)) for value in (True, False)]
+    with report_of(plans, "offload_s_median = 1, reload_s_median = 1") as report:
+        [best] = report.answers.best
+        assert best_lines(report)[0].startswith("only valid setting: ")
+    assert (best.settings, best.as_good) == (1, ())
+
+
+def test_every_question_of_the_shipped_sweeps_is_one_of_the_view() -> None:
+    for path in sorted((Path(__file__).parents[2] / "docs" / "data").glob("*.db")):
+        with open_store(str(path), readonly=True) as store:
+            _, rows = store.sql("SELECT sweep, COUNT(*) FROM best_setting GROUP BY sweep")
+            for sweep, count in rows:
+                assert len(build_report(store, ReportRequest(str(sweep))).answers.best) == count, sweep
+
+
+@pytest.mark.parametrize("changed", [{}, {"instrumented": 1, "iteration": 12}])
+def test_what_a_frozen_heap_saves_is_seen_however_it_was_measured(
+    report_of: Make, changed: dict[str, int]
+) -> None:
+    plans = [JobPlan(axes(gc_freeze=False, **changed)), JobPlan(axes(gc_freeze=True))]
+    with report_of(plans, "offload_s_median = 1.0 / job_id") as report:
+        assert "gc_freeze takes it from 1.00 s to 0.500 s" in things(report)["collection"]
+
+
+def test_a_pageable_offload_is_not_said_to_be_no_copying(report_of: Make) -> None:
+    with report_of([JobPlan(axes(pin_memory=False))], "offload_link_share = 0.1") as report:
+        assert "not_copying" not in things(report)
+    with report_of([JobPlan(axes(gc_freeze=True))], "offload_link_share = 0.1") as report:
+        assert "not_copying" not in things(report)  # the advice is taken already
+
+
+def test_the_offload_that_is_not_copying_is_its_cells_median(report_of: Make) -> None:
+    plans = [JobPlan(axes(), repeat) for repeat in (1, 2, 3)]
+    with report_of(plans, "offload_link_share = 0.1, offload_s_median = job_id * job_id") as report:
+        assert "it takes 4.00 s, the raw link 0.400 s" in things(report)["not_copying"]
+
+
+@pytest.mark.parametrize(
+    ("first", "cycles"), [(3.5, "2 cycles"), (3.0, "2 cycles"), (1.5, "1 cycle"), (5.2, "4 cycles")]
+)
+def test_pinning_has_paid_when_the_cycles_measured_with_it_took_no_longer_together(
+    report_of: Make, first: float, cycles: str
+) -> None:
+    """Cycles of 1 s after a first one of ``first`` against cycles of 2 s after one of 2.5 s."""
+    plans = [JobPlan(axes(pin_memory=True)), JobPlan(axes(pin_memory=False))]
+    with report_of(
+        plans,
+        "cold_pinning_s = 3, reload_s_median = 0, offload_s_median = 1, reload_cold_s = 0,"
+        f" offload_cold_s = {first}",
+        "cold_pinning_s = 1, offload_s_median = 2, offload_cold_s = 2.5 WHERE job_id = 2",
+    ) as report:
+        assert things(report)["pinning_pays"] == f"pinning has paid for itself after {cycles}"
+
+
+def test_a_failed_job_is_named_by_two_axes_that_are_new_together(report_of: Make) -> None:
+    plans = [
+        JobPlan(axes(dtype="float16", non_blocking=False)),
+        JobPlan(axes(dtype="bfloat16", non_blocking=True)),
+        JobPlan(axes(dtype="float16", non_blocking=True), status="failed"),
+        JobPlan(axes(dtype="bfloat16", non_blocking=False), status="cancelled"),
+    ]
+    with report_of(plans) as report:
+        failed, cancelled = trouble_lines(report)
+    assert "(dtype float16, non_blocking yes): " in failed
+    assert "dtype" not in cancelled
+
+
+def test_values_that_there_are_instead_stand_in_order(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "r.db")
+    writer.sweep("s", [JobPlan(axes(hidden_dim=size)) for size in (16384, 2048, 8192)])
+    writer.close()
+    with open_store(str(tmp_path / "r.db"), readonly=True) as store:
+        sizes = build_report(store, ReportRequest("s", where=("hidden_dim=1",)))
+        cells = build_report(store, ReportRequest("s", where=("cell=zz",)))
+        every = build_report(store, ReportRequest("s"))
+    assert sizes.jobs.why_none == ("no job has hidden_dim=1; there are: 2048, 8192, 16384",)
+    assert set(cells.jobs.why_none[0].partition("there are: ")[2].split(", ")) == {
+        job.cell6 for job in every.jobs.jobs
+    }

@@ -365,7 +365,7 @@ def test_things_to_know_come_from_the_rows(store: Store) -> None:
         "skipped_steps",
     }
     assert "gc_freeze takes it from 0.18" in things["collection"]
-    assert "68.7 GB a rank for 34.4 GB" in things["rounding"]
+    assert "68.7 GB of host memory a rank for 34.4 GB" in things["rounding"]
 
 
 def test_a_file_appears_whole(orch: Orch, tmp_path: Path) -> None:
