@@ -251,10 +251,11 @@ def setting_text(job: Job, names: Sequence[str] = SETTINGS) -> str:
 
 
 def axis_text(name: str, value: Value) -> str:
-    """``name value`` for a caption: a boolean by yes or no, an inactive axis by that word."""
+    """``name value`` for a caption: a boolean by yes or no, an inactive axis or a default by that word."""
     if value is None:
         axis = AXIS_BY_NAME.get(name)
-        return f"{name} default" if axis is not None and axis.default is None else f"{name} inactive"
+        # An entry of ds or env that a job does not give is at its default, too.
+        return f"{name} default" if axis is None or axis.default is None else f"{name} inactive"
     if isinstance(value, bool):
         return f"{name} {'yes' if value else 'no'}"
     return f"{name} {axis_value(name, value)}"

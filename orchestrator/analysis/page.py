@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from orchestrator.analysis.jobs import SETTINGS, Job, JobSet, Value, axis_text, setting_text
+from orchestrator.analysis.contexts import RANKS, SIZE_AXES, Contexts, raw_links
+from orchestrator.analysis.jobs import Job, JobSet, Value, axis_text, setting_text
 from orchestrator.analysis.report import Report
 from orchestrator.analysis.summary import Summary, summarise
 from orchestrator.store import queries_report as queries
@@ -26,7 +27,6 @@ REASON_LETTERS = 200
 QUESTIONS = 12
 """Questions (sizes and the like) whose iterations can be chosen, at most."""
 
-_SIZE_AXES = ("hidden_dim", "nlayers", "ffn_dim", "num_heads", "vocab_size", "tied_embeddings", "seq_len")
 JOB_FIGURES = (
     "offload_s_median", "reload_s_median", "offload_cold_s", "reload_cold_s", "offload_gbps", "reload_gbps",
     "offload_link_share", "reload_link_share", "copied_bytes", "freed_bytes", "pinned_bytes",
@@ -43,15 +43,20 @@ _CELL_FIGURES = (
 def page_data(store: queries.Reads, report: Report) -> dict[str, Json]:
     """Everything that the page's script draws from."""
     jobs = report.jobs
-    chosen, varying = iteration_jobs(jobs), jobs.varying(jobs.measured)
+    contexts, varying = Contexts(jobs), jobs.varying(jobs.measured)
+    groups = _by_question(jobs, contexts)
     return {
         "iterations_most": ITERATIONS,
         "jobs": _job_columns(jobs),
-        "cells": _cells(jobs),
-        "links": _links(jobs),
-        "iterations": [_iterations(store, jobs, job, varying) for job in chosen],
-        "splits": _splits(store, jobs),
-        "memory": [found for job in memory_jobs(jobs) if (found := _memory(store, job)) is not None],
+        "cells": _cells(jobs, contexts),
+        "usual": contexts.usual,
+        "links": [
+            {"kind": kind, "down_gbps": down, "up_gbps": up}
+            for kind, (down, up) in raw_links(jobs.measured).items()
+        ],
+        "iterations": [_iterations(store, contexts, job, varying) for job in iteration_jobs(groups)],
+        "splits": _splits(store, groups, varying),
+        "memory": [found for job in memory_jobs(groups) if (found := _memory(store, job)) is not None],
     }
 
 
@@ -92,18 +97,9 @@ def _reason(job: Job) -> str:
     return str(job.values.get("message") or job.values.get("reason") or "")[:REASON_LETTERS]
 
 
-def context_text(jobs: JobSet, job: Job, varying: Sequence[str]) -> str:
-    """What else was varied: everything but the model's size, the ranks and the settings."""
-    apart = (*_SIZE_AXES, *SETTINGS, "num_gpus", "num_nodes")
-    texts = [axis_text(name, job.values.get(name)) for name in varying if name not in apart]
-    if len(jobs.environments) > 1:
-        texts.append(f"environment {job.values.get('environment_id')}")
-    return ", ".join(texts) or "all jobs"
-
-
 def size_text(job: Job, varying: Sequence[str]) -> str:
     """``hidden_dim 8192, num_gpus 2``: the size, as far as it varies."""
-    names = [name for name in (*_SIZE_AXES, "num_gpus", "num_nodes") if name in varying]
+    names = [name for name in (*SIZE_AXES, *RANKS) if name in varying]
     known = [axis_text(name, value) for name in names if (value := job.values.get(name)) is not None]
     return ", ".join(known) or "the only size"
 
@@ -117,20 +113,21 @@ def six_digits(value: Value) -> Value:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _cells(jobs: JobSet) -> dict[str, Json]:
+def _cells(jobs: JobSet, contexts: Contexts) -> dict[str, Json]:
     """All cells by column, lists of equal length."""
     varying = jobs.varying(jobs.measured)
     cells = [
-        _cell(jobs, summary, varying) for summary in summarise(jobs, (), per_cell=True, metrics=_CELL_FIGURES)
+        _cell(contexts, summary, varying)
+        for summary in summarise(jobs, (), per_cell=True, metrics=_CELL_FIGURES)
     ]
     return {name: [cell[name] for cell in cells] for name in (cells[0] if cells else ())}
 
 
-def _cell(jobs: JobSet, summary: Summary, varying: Sequence[str]) -> dict[str, Json]:
+def _cell(contexts: Contexts, summary: Summary, varying: Sequence[str]) -> dict[str, Json]:
     first, metrics = summary.jobs[0], summary.metrics
     cell: dict[str, Json] = {
         "cell": first.cell6,
-        "context": context_text(jobs, first, varying),
+        "context": contexts.text(first),
         "size": size_text(first, varying),
         "setting": setting_text(first),
         "ranks": _ranks(first),
@@ -146,38 +143,22 @@ def _cell(jobs: JobSet, summary: Summary, varying: Sequence[str]) -> dict[str, J
     return cell
 
 
-def _links(jobs: JobSet) -> list[Json]:
-    """The raw link as probed around the jobs: median GB/s, pinned and pageable."""
-    from statistics import median
-
-    found: dict[bool, list[tuple[float, float]]] = {}
-    for job in jobs.measured:
-        down, up = job.number("link_down_gbps"), job.number("link_up_gbps")
-        if down and up:
-            found.setdefault(bool(job.values.get("pin_memory")), []).append((down, up))
-    return [
-        {
-            "kind": "pinned" if pinned else "pageable",
-            "down_gbps": median(down for down, _ in speeds),
-            "up_gbps": median(up for _, up in speeds),
-        }
-        for pinned, speeds in sorted(found.items(), reverse=True)
-    ]
+Groups = dict[tuple[str, str], list[Job]]
 
 
-def _by_question(jobs: JobSet) -> dict[tuple[str, str], list[Job]]:
+def _by_question(jobs: JobSet, contexts: Contexts) -> Groups:
     """Measured jobs by context and size, the largest copies first."""
     varying = jobs.varying(jobs.measured)
-    groups: dict[tuple[str, str], list[Job]] = {}
+    groups: Groups = {}
     for job in sorted(jobs.measured, key=lambda one: -(one.number("copied_bytes") or 0)):
-        groups.setdefault((context_text(jobs, job, varying), size_text(job, varying)), []).append(job)
+        groups.setdefault((contexts.text(job), size_text(job, varying)), []).append(job)
     return groups
 
 
-def iteration_jobs(jobs: JobSet) -> list[Job]:
+def iteration_jobs(groups: Groups) -> list[Job]:
     """Jobs whose iterations are shown: up to three repeats of each setting, for the largest questions."""
     chosen: list[Job] = []
-    for members in list(_by_question(jobs).values())[:QUESTIONS]:
+    for members in list(groups.values())[:QUESTIONS]:
         counts: dict[str, int] = {}
         for job in members:
             setting = setting_text(job)
@@ -187,11 +168,13 @@ def iteration_jobs(jobs: JobSet) -> list[Job]:
     return chosen[:ITERATION_JOBS]
 
 
-def _iterations(store: queries.Reads, jobs: JobSet, job: Job, varying: Sequence[str]) -> dict[str, Json]:
+def _iterations(
+    store: queries.Reads, contexts: Contexts, job: Job, varying: Sequence[str]
+) -> dict[str, Json]:
     rows = thinned(queries.slowest_ranks(store, int(str(job.values["attempt_id"]))), ITERATIONS)
     return {
         "job": job.name,
-        "question": f"{size_text(job, varying)} · {context_text(jobs, job, varying)}",
+        "question": f"{size_text(job, varying)} · {contexts.text(job)}",
         "setting": setting_text(job),
         "iteration": _column(rows, "iteration"),
         "kind": [_kind(row) for row in rows],
@@ -221,10 +204,10 @@ def _kind(row: dict[str, Value]) -> str:
     return "warm-up" if row["is_warmup"] else "warm"
 
 
-def memory_jobs(jobs: JobSet) -> list[Job]:
+def memory_jobs(groups: Groups) -> list[Job]:
     """Jobs whose memory is shown: one of each setting at the largest sizes, then whatever failed."""
     chosen: list[Job] = []
-    for members in _by_question(jobs).values():
+    for members in groups.values():
         seen: set[str] = set()
         for job in members:
             if setting_text(job) not in seen:
@@ -256,15 +239,20 @@ def _memory(store: queries.Reads, job: Job) -> dict[str, Json] | None:
     }
 
 
-def _splits(store: queries.Reads, jobs: JobSet) -> list[Json]:
-    """The parts of the time, of jobs with instrumented iterations, the largest first."""
-    varying = jobs.varying(jobs.measured)
+def _splits(store: queries.Reads, groups: Groups, varying: Sequence[str]) -> list[Json]:
+    """The parts of the time, of jobs with instrumented iterations, the largest first; no two of one label."""
+    split_ones = {
+        question: own
+        for question, members in groups.items()
+        if (own := [job for job in members if job.values.get("instrumented")])
+    }
+    several = len({context for context, _ in split_ones}) > 1
     found: list[Json] = []
-    for members in _by_question(jobs).values():
+    for (context, _), members in split_ones.items():
         seen: set[str] = set()
         for job in members:
             setting = setting_text(job)
-            if setting in seen or not job.values.get("instrumented") or len(found) >= MEMORY_JOBS:
+            if setting in seen or len(found) >= MEMORY_JOBS:
                 continue
             split = queries.time_split(store, int(str(job.values["attempt_id"])))
             if split:
@@ -272,5 +260,6 @@ def _splits(store: queries.Reads, jobs: JobSet) -> list[Json]:
                 parts: dict[str, Json] = {
                     name: value for name, value in split.items() if name != "iterations"
                 }
-                found.append({"label": f"{size_text(job, varying)}: {setting}", "parts": parts})
+                where = f", {context}" if several else ""
+                found.append({"label": f"{size_text(job, varying)}{where}: {setting}", "parts": parts})
     return found

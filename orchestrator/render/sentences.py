@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from orchestrator.analysis.answers import Best
+from orchestrator.analysis.contexts import letter
 from orchestrator.analysis.jobs import Job, JobSet, Value, axis_text
 from orchestrator.analysis.report import Report
 from orchestrator.render.values import human_bytes, human_seconds
@@ -103,8 +104,7 @@ def environment_letter(jobs: JobSet, environment_id: int | None) -> str:
     order = sorted(jobs.environments)
     if environment_id not in order:
         return "?"
-    number = order.index(environment_id)
-    return chr(ord("A") + number) if number < 26 else str(number + 1)
+    return letter(order.index(environment_id))
 
 
 def environment_text(environment: Mapping[str, Value]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,21 @@ def test_every_plot_is_drawn(browser: Any) -> None:
         assert script(
             browser, "return document.querySelectorAll(`#plot-${arguments[0]} svg.main-svg`).length", name
         ), name
+
+
+def test_names_of_bars_do_not_overlap_and_no_legend_scrolls(browser: Any) -> None:
+    boxes = script(
+        browser,
+        """
+        return Array.from(document.querySelectorAll('#plot-split .ytick text'),
+                          (tick) => [tick.getBoundingClientRect().top, tick.getBoundingClientRect().bottom]);
+        """,
+    )
+    boxes.sort()
+    assert boxes
+    assert all(above[1] <= below[0] + 1 for above, below in pairwise(boxes))
+    bars = "document.querySelectorAll('.plot .legend .scrollbar')"
+    assert not any(script(browser, f"return Array.from({bars}, (bar) => Number(bar.getAttribute('height')))"))
 
 
 def test_the_page_is_no_wider_than_the_window(browser: Any) -> None:

@@ -14,7 +14,8 @@ from click.testing import Result
 from orchestrator.analysis.page import page_data
 from orchestrator.analysis.report import ReportRequest, build_report
 from orchestrator.render.html import safe_json
-from orchestrator.store import Store
+from orchestrator.store import Store, open_store
+from tests.fixtures.make_results import JobPlan, Writer, axes
 
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
@@ -124,8 +125,6 @@ def test_a_filter_that_nothing_satisfies_still_renders(orch: Orch, tmp_path: Pat
 
 def test_instrumented_iterations_split_the_time_and_long_jobs_are_thinned(tmp_path: Path) -> None:
     from orchestrator.analysis.page import ITERATIONS
-    from orchestrator.store import open_store
-    from tests.fixtures.make_results import JobPlan, Writer, axes
 
     writer = Writer(tmp_path / "long.db")
     writer.sweep("long", [JobPlan(axes(instrumented=2, iteration=1000, hidden_dim=8192))])
@@ -138,3 +137,53 @@ def test_instrumented_iterations_split_the_time_and_long_jobs_are_thinned(tmp_pa
     assert len(one["iteration"]) == ITERATIONS
     assert one["kind"][0] == "cold"
     assert one["iteration"] == sorted(set(one["iteration"]))
+
+
+def page_of(path: Path, plans: list[JobPlan], *updates: str) -> Any:
+    """What the page of a sweep of these jobs embeds."""
+    writer = Writer(path)
+    writer.sweep("s", plans)
+    for update in updates:
+        writer.db.execute(f"UPDATE job_result SET {update}")
+    writer.close()
+    with open_store(str(path), readonly=True) as opened:
+        return page_data(opened, build_report(opened, ReportRequest()))
+
+
+def test_cells_that_differ_in_how_long_they_were_measured_lie_on_one_curve(tmp_path: Path) -> None:
+    plans = [
+        JobPlan(axes(hidden_dim=2048, iteration=9)),
+        JobPlan(axes(hidden_dim=4096, iteration=12, instrumented=1)),
+        JobPlan(axes(hidden_dim=4096, dtype="float32")),
+    ]
+    cells = page_of(tmp_path / "r.db", plans)["cells"]
+    assert cells["context"] == ["dtype bfloat16", "dtype bfloat16", "dtype float32"]
+
+
+def test_of_many_axes_a_context_says_what_is_otherwise_than_in_most_jobs(tmp_path: Path) -> None:
+    other = {"dtype": "float32", "zero_stage": 2, "optimizer": "torch_adam", "param_groups": 3}
+    plans = [JobPlan(axes()), *(JobPlan(axes(**{name: value})) for name, value in other.items())]
+    data = page_of(tmp_path / "r.db", plans)
+    assert data["cells"]["context"] == [
+        "as most jobs", "dtype float32", "zero_stage 2", "optimizer torch_adam", "param_groups 3"
+    ]  # fmt: skip
+    assert data["usual"] == "dtype bfloat16, zero_stage 3, optimizer adam, param_groups 1"
+
+
+def test_no_two_bars_of_the_time_split_have_one_name(tmp_path: Path) -> None:
+    """Plotly would stack them: one bar as long as both."""
+    plans = [JobPlan(axes(zero_stage=stage, instrumented=2)) for stage in (2, 3)]
+    labels = [split["label"] for split in page_of(tmp_path / "r.db", plans)["splits"]]
+    assert len(labels) == len(set(labels)) == 2
+
+
+def test_the_pageable_link_is_of_jobs_that_torch_pins_nothing_for(tmp_path: Path) -> None:
+    plans = [
+        JobPlan(axes(pin_memory=pin, non_blocking=blocking))
+        for pin, blocking in ((True, True), (False, False), (False, True))
+    ]
+    mixed = "link_down_gbps = 23, link_up_gbps = 11 WHERE job_id = 3"
+    pageable = "link_down_gbps = 17, link_up_gbps = 8 WHERE job_id = 2"
+    links = page_of(tmp_path / "r.db", plans, pageable, mixed)["links"]
+    assert [link["kind"] for link in links] == ["pinned", "pageable"]
+    assert (links[1]["down_gbps"], links[1]["up_gbps"]) == (17, 8)

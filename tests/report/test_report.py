@@ -404,6 +404,25 @@ def test_plots_are_written_for_a_paper(orch: Orch, tmp_path: Path) -> None:
     assert "link, pinned: 55.2 GB/s" in (tmp_path / "plots" / "offload_by_size.svg").read_text()
 
 
+def test_a_plot_joins_cells_of_one_context_and_names_it(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from orchestrator.render.plots import write_plots
+    from orchestrator.store import open_store
+
+    writer = Writer(tmp_path / "r.db")
+    sizes = [JobPlan(axes(hidden_dim=size)) for size in (2048, 4096, 8192)]
+    writer.sweep("s", [*sizes, JobPlan(axes(hidden_dim=4096, zero_stage=2))])
+    writer.db.execute("UPDATE job_result SET offload_s_median = 100 WHERE job_id = 4")
+    writer.close()
+    with open_store(str(tmp_path / "r.db"), readonly=True) as store:
+        write_plots(build_report(store, ReportRequest()), tmp_path / "plots")
+    drawn = (tmp_path / "plots" / "offload_by_size.svg").read_text()
+    ticks = [float(text) for text in re.findall(r"<text[^>]*>([\d.]+)</text>", drawn)]
+    assert ticks
+    assert max(ticks) < 100  # the other stage's time is in no curve
+    assert "zero_stage 3" in drawn
+
+
 def test_a_leak_is_not_seen_on_a_cpu(tmp_path: Path) -> None:
     from orchestrator.store import open_store
 

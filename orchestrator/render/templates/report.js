@@ -34,6 +34,10 @@
     place.hidden = !traces.length;
     if (!traces.length) return;
     const narrow = place.clientWidth < 560;
+    if (narrow) {  // the legend stands below, and plotly would let it scroll
+      const named = traces.filter((trace) => trace.name && trace.showlegend !== false).flatMap((trace) => trace.name.split("<br>"));
+      place.style.minHeight = 270 + 17 * named.length + "px";
+    }
     const base = {
       margin: { l: 58, r: 14, t: narrow ? 12 : 36, b: narrow ? 40 : 62 },
       font: { family: "system-ui, sans-serif", size: narrow ? 11 : 13, color: "#1b1f24" },
@@ -90,8 +94,18 @@
   const GB = 1e9;
   const contexts = byMost(data.cells.map((cell) => cell.context));
 
-  const wrapped = (setting) => label(setting).replace(/, /g, ",<br>").replace(/ (?=host_register)/g, "<br>");
+  // Long names on several lines: a legend or an axis that is wider than its plot leaves no room for the plot.
+  function lines(text, width) {
+    const found = [];
+    for (const word of String(text).split(" ")) {
+      if (found.length && (found[found.length - 1] + " " + word).length <= width) found[found.length - 1] += " " + word;
+      else found.push(word);
+    }
+    return found;
+  }
+  const wrapped = (text, width) => lines(text, width).map(label).join("<br>");
 
+  if (data.usual) byId("size-usual").textContent = "As most jobs: " + data.usual + ".";
   function drawSize() {
     const what = byId("size-what").value;
     const name = what + "_s_median";
@@ -101,7 +115,7 @@
       const own = cells.filter((cell) => cell.setting === setting).sort((a, b) => a.copied_bytes - b.copied_bytes);
       const style = look(setting);
       traces.push({
-        name: label(setting), x: own.map((c) => c.copied_bytes / GB), y: own.map((c) => c[name]), mode: "lines+markers",
+        name: wrapped(setting, 36), x: own.map((c) => c.copied_bytes / GB), y: own.map((c) => c[name]), mode: "lines+markers",
         line: { color: style.color, dash: style.dash, width: own.length > 60 ? 0 : 1.5 },
         marker: { symbol: style.mark, color: style.color, size: 8 },
         error_y: { type: "data", symmetric: false, thickness: 1, color: style.color,
@@ -124,6 +138,7 @@
       "No measured cell.");
   }
 
+  const BAR_LETTERS = 30;
   function drawSplit() {
     const what = byId("split-what").value;
     const note = byId("split-note");
@@ -143,11 +158,15 @@
       note.textContent = "This sweep has no instrumented iterations (axis instrumented), so the time is split at what was clocked outside the call.";
     }
     const traces = bars.length ? parts.map(([name, read], place) => ({
-      type: "bar", orientation: "h", name: name, y: bars.map((bar) => wrapped(bar.label)), x: bars.map((bar) => read(bar.source)),
+      type: "bar", orientation: "h", name: name, y: bars.map((bar) => wrapped(bar.label, BAR_LETTERS)), x: bars.map((bar) => read(bar.source)),
       marker: { color: COLORS[place % COLORS.length], pattern: { shape: ["", "/", ".", "x", "\\", "-"][place % 6] } },
       hovertemplate: "%{x:.4g} s<extra>%{fullData.name}</extra>",
     })) : [];
-    draw("plot-split", traces, { barmode: "stack", xaxis: { title: { text: "seconds" } }, yaxis: { autorange: "reversed" } }, "Nothing to split.");
+    // Each bar is as high as its name, which else would lie over its neighbour's.
+    const high = bars.reduce((sum, bar) => sum + Math.max(2, lines(bar.label, BAR_LETTERS).length + 1) * 17, 0);
+    const height = Math.max(260, high + (byId("plot-split").parentElement.clientWidth < 560 ? 190 : 130));
+    byId("plot-split").style.height = height + "px";
+    draw("plot-split", traces, { barmode: "stack", height: height, xaxis: { title: { text: "seconds" } }, yaxis: { autorange: "reversed" } }, "Nothing to split.");
   }
 
   const MEMORY_NAMES = { allocated_bytes: "allocated by torch", reserved_bytes: "reserved by torch", device_used_bytes: "used on the device", pinned_bytes: "pinned on the host", rss_bytes: "resident on the host" };
@@ -162,7 +181,7 @@
       ? "Rank " + one.rank + (one.is_cut ? ", its first " + one.at_s.length + " samples" : "") + ". " + (data.memory.length > 1 ? data.memory.length + " jobs can be chosen here; the" : "The") + " database has every sample."
       : "";
     draw("plot-memory", traces, { xaxis: { title: { text: "seconds since the loop began" } }, yaxis: { title: { text: "GB" }, rangemode: "tozero" } },
-      "No memory samples were recorded.");
+      "The database has no memory samples of these jobs.");
   }
   const memoryName = (one) => one.job + " · " + one.setting;
 
@@ -171,6 +190,8 @@
     const chosen = data.iterations.filter((one) => one.question === byId("iteration-question").value);
     const traces = [];
     const cold = { x: [], y: [], text: [] };
+    // Names side by side need room; where there is none the legend has them.
+    const narrow = byId("plot-iterations").parentElement.clientWidth < 560;
     for (const setting of distinct(chosen.map((one) => one.setting))) {
       const x = [], y = [], text = [];
       for (const one of chosen.filter((found) => found.setting === setting)) {
@@ -178,30 +199,30 @@
           if (value === null) return;
           const into = one.kind[place] === "warm" ? { x, y, text } : one.kind[place] === "cold" ? cold : null;
           if (!into) return;
-          into.x.push(wrapped(setting)); into.y.push(value);
+          into.x.push(wrapped(setting, 20)); into.y.push(value);
           into.text.push(label(one.job) + ", iteration " + one.iteration[place]);
         });
       }
       const style = look(setting);
-      traces.push({ type: "box", name: wrapped(setting), x, y, text, boxpoints: "all", jitter: 0.5, pointpos: 0, showlegend: false,
+      traces.push({ type: "box", name: wrapped(setting, narrow ? 36 : 20), x, y, text, boxpoints: "all", jitter: 0.5, pointpos: 0, showlegend: narrow,
         marker: { color: style.color, size: 4, opacity: 0.6 }, line: { color: style.color }, hovertemplate: "%{y:.4g} s<br>%{text}<extra></extra>" });
     }
     if (cold.x.length) traces.push({ name: "cold", mode: "markers", x: cold.x, y: cold.y, text: cold.text,
       marker: { symbol: "diamond-open", size: 11, color: "#82071e", line: { width: 2 } }, hovertemplate: "cold: %{y:.4g} s<br>%{text}<extra></extra>" });
     const title = what === "offload_s" ? "offload, seconds" : "reload, seconds";
-    draw("plot-iterations", traces, { yaxis: logAxis(traces.flatMap((trace) => trace.y), title), xaxis: { type: "category" } }, "No iterations were recorded.");
+    draw("plot-iterations", traces, { yaxis: logAxis(traces.flatMap((trace) => trace.y), title), xaxis: { type: "category", showticklabels: !narrow } }, "No iterations were recorded.");
     const named = new Set();
-    const lines = chosen.map((one) => {
+    const curves = chosen.map((one) => {
       const style = look(one.setting);
       const first = !named.has(one.setting);
       named.add(one.setting);
       const keep = one.iteration.map((_, place) => place).filter((place) => one.kind[place] !== "cold" && one.kind[place] !== "instrumented");
-      return { name: label(one.setting), legendgroup: one.setting, showlegend: first, x: keep.map((place) => one.iteration[place]), y: keep.map((place) => one[what][place]), mode: "lines+markers",
+      return { name: wrapped(one.setting, 36), legendgroup: one.setting, showlegend: first, x: keep.map((place) => one.iteration[place]), y: keep.map((place) => one[what][place]), mode: "lines+markers",
         line: { color: style.color, width: 1, dash: style.dash }, marker: { size: 4, color: style.color, symbol: keep.map((place) => one.kind[place] === "warm-up" ? "circle-open" : "circle") },
         hovertemplate: "%{y:.4g} s in iteration %{x}<br>" + label(one.job) + "<extra>%{fullData.name}</extra>" };
     });
-    byId("drift-note").textContent = "Open points: warm-up. The cold iteration is left out. Iterations of " + data.iterations.length + " jobs are on this page, at most three repeats of a setting and " + data.iterations_most + " iterations of a job.";
-    draw("plot-drift", lines, { xaxis: { title: { text: "iteration" } }, yaxis: { title: { text: title }, rangemode: "tozero" } }, "No iterations were recorded.");
+    byId("drift-note").textContent = "Open points: warm-up. The cold iteration is left out. Iterations of " + data.iterations.length + (data.iterations.length === 1 ? " job are on" : " jobs are on") + " this page, at most three repeats of a setting and " + data.iterations_most + " iterations of a job.";
+    draw("plot-drift", curves, { xaxis: { title: { text: "iteration" } }, yaxis: { title: { text: title }, rangemode: "tozero" } }, "No iterations were recorded.");
   }
 
   function drawScaling() {
@@ -220,7 +241,7 @@
         own.sort((a, b) => a.ranks - b.ranks);
         for (const [what, fillMark] of [["offload", ""], ["reload", "-open"]]) {
           const style = look(own[0].setting);
-          traces.push({ name: label(what + ": " + key), x: own.map((c) => c.ranks), y: own.map((c) => c[what + "_gbps"]), mode: "lines+markers",
+          traces.push({ name: wrapped(what + ": " + key, 36), x: own.map((c) => c.ranks), y: own.map((c) => c[what + "_gbps"]), mode: "lines+markers",
             line: { color: style.color, dash: what === "offload" ? "solid" : "dot" }, marker: { symbol: style.mark + fillMark, color: style.color, size: 8 },
             hovertemplate: "%{y:.4g} GB/s a rank on %{x} ranks<extra>%{fullData.name}</extra>" });
         }
