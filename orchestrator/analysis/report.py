@@ -128,6 +128,10 @@ def job_table(report: Report) -> tuple[tuple[str, ...], Iterator[tuple[Value, ..
     return columns, (tuple(job.values.get(name) for name in columns) for job in report.jobs.jobs)
 
 
+AXIS_PREFIX = "axis_"
+"""Before the name of an axis whose column would else have another one's name."""
+
+
 def iteration_table(
     store: queries.Reads, report: Report
 ) -> tuple[tuple[str, ...], Iterator[tuple[Value, ...]]]:
@@ -146,7 +150,7 @@ def iteration_table(
 
     # An axis and a column may share a name ("iteration" is both): the axis gets a prefix.
     taken = set(columns)
-    axes = [f"axis_{name}" if name in taken else name for name in varying]
+    axes = [f"{AXIS_PREFIX}{name}" if name in taken else name for name in varying]
     return (*axes, *(columns[number] for number in keep)), iter(merged())
 
 

@@ -37,8 +37,12 @@ class Spare:
 
 
 def heading(name: str) -> str:
-    """A column's name with spaces, so that it may wrap; the unit stays where a value does not carry it."""
-    return visible(name).replace("_", " ").strip() or " "
+    """A column's name with spaces, so that it may wrap; the unit stays where a value does not carry it.
+
+    A condition such as ``pin_memory=0`` keeps its spelling.
+    """
+    text = visible(name)
+    return (text if "=" in text else text.replace("_", " ")).strip() or " "
 
 
 def natural_widths(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> list[int]:

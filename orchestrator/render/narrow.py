@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from orchestrator.analysis.jobs import Value, axis_value, cell6
-from orchestrator.analysis.report import Report
+from orchestrator.analysis.report import AXIS_PREFIX
 from orchestrator.render.columns import Spare
 from orchestrator.render.values import human
 
@@ -57,7 +57,7 @@ def spare_figures(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> Sp
 def spare_columns(
     columns: Sequence[str], rows: Sequence[Sequence[Value]], axes: Sequence[str], wanted: Sequence[str]
 ) -> Spare:
-    """All columns of a job or an iteration but its name, its state and what is ``wanted``; axes go last."""
+    """All columns of a job or an iteration but its name, its state, its axes and what is ``wanted``."""
     kept = {*(_ITERATION if "rank" in columns else _JOB), *axes, *wanted}
     rest = [name for name in columns if name not in kept and name not in _NEXT]
     following = [name for name in _NEXT if name in columns and name not in kept]
@@ -65,38 +65,44 @@ def spare_columns(
     # What is empty in every row goes before all else.
     ordered = (*reversed(rest), *reversed(following))
     names = (*(n for n in ordered if n in empty), *(n for n in ordered if n not in empty))
-    # The cell of each row tells its axes, too.
-    return Spare((*names, *(name for name in reversed(axes) if name not in wanted)), len(names), _HINT)
+    return Spare(names, len(names), _HINT)
 
 
 def merged_axes(
-    report: Report, columns: Sequence[str], rows: Sequence[Sequence[Value]]
+    columns: Sequence[str], rows: Sequence[Sequence[Value]], axes: Sequence[str]
 ) -> tuple[list[str], list[list[Value]], str]:
     """The table with one column for all axes, which folds: ``hidden_dim=4096 pin_memory=yes``.
 
     The third value names what most rows have in common; a row says of these axes only what is otherwise.
     """
-    first = 0 if report.by else 1
-    last = first + len(report.axes)
+    places = {number: name for number, name in enumerate(columns) if name in set(axes)}
     usual = {}
-    for number, name in enumerate(report.axes, first):
+    for number in places if len(places) > _FEW_AXES else ():
         value, count = Counter(row[number] for row in rows).most_common(1)[0]
-        if len(report.axes) > _FEW_AXES and count * 2 > len(rows):
-            usual[name] = value
+        if count * 2 > len(rows):
+            usual[number] = value
+    first = min(places, default=0)
     merged: list[list[Value]] = []
     for row in rows:
         said = [
-            _condition(name, value)
-            for name, value in zip(report.axes, row[first:last], strict=True)
-            if name not in usual or value != usual[name]
+            _condition(name, row[number])
+            for number, name in places.items()
+            if number not in usual or row[number] != usual[number]
         ]
-        merged.append([*row[:first], " ".join(said) or "as usual", *row[last:]])
-    names = [*columns[:first], "where", *columns[last:]]
-    return names, merged, ", ".join(_condition(name, value) for name, value in usual.items())
+        rest = [value for number, value in enumerate(row) if number not in places]
+        merged.append([*rest[:first], " ".join(said) or "as usual", *rest[first:]])
+    others = [name for number, name in enumerate(columns) if number not in places]
+    names = [*others[:first], WHERE, *others[first:]]
+    return names, merged, ", ".join(_condition(places[number], value) for number, value in usual.items())
+
+
+WHERE = "where"
+"""The column that says all axes."""
 
 
 def _condition(name: str, value: Value) -> str:
     """An axis and its value as ``--where`` takes them."""
+    name = name.removeprefix(AXIS_PREFIX)
     return f"{name}=" + ("null" if value is None else human(name, value))
 
 

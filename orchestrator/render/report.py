@@ -8,13 +8,14 @@ from typing import IO, Any
 
 from orchestrator.analysis.example import FOUR_SETTINGS, ExampleTable, example_rows, example_tables
 from orchestrator.analysis.jobs import Job, Value, axis_text, axis_value
-from orchestrator.analysis.report import Report, constants, summary_table
+from orchestrator.analysis.report import AXIS_PREFIX, Report, constants, summary_table
 from orchestrator.analysis.summary import Spread, Summary
 from orchestrator.render.columns import Spare, shown_columns
 from orchestrator.render.formats import render_rows
 from orchestrator.render.narrow import (
     BOUNDLESS,
     TIMES,
+    WHERE,
     merged_axes,
     said_short,
     spare_columns,
@@ -66,7 +67,7 @@ def write_summaries(report: Report, style: Style, out: IO[Any]) -> None:
     spare = spare_figures(columns, texts)
     room = style.room(out)
     if shown_columns(columns, texts, spare, room) is None:
-        merged = merged_axes(report, columns, texts)
+        merged = merged_axes(columns, texts, report.axes)
         if shown_columns(*merged[:2], spare, room) is not None:
             columns, texts, usual = merged
             _say([f"unless a row says otherwise: {usual}"] if usual else [], style, out)
@@ -88,7 +89,21 @@ def write_rows(
     whole = replace(report, constants=constants(report.jobs, report.jobs.jobs))
     _say(caption_lines(whole), style, out)
     said = said_short(columns, rows)
-    spare = spare_columns(columns, said, report.axes, report.metrics or TIMES)
+    varying = report.by or report.jobs.varying()
+    axes = [prefixed if (prefixed := AXIS_PREFIX + name) in columns else name for name in varying]
+    wanted = report.metrics or TIMES
+    spare = spare_columns(columns, said, axes, wanted)
+    room = style.room(out)
+    if shown_columns(columns, said, spare, room) is None:
+        merged = merged_axes(columns, said, axes)
+        less = spare_columns(*merged[:2], [WHERE], wanted)
+        if shown_columns(*merged[:2], less, room) is not None:
+            columns, said, usual = merged
+            spare = less
+            _say([f"unless a row says otherwise: {usual}"] if usual else [], style, out)
+        else:  # the cell of each row tells its axes, too
+            last = (name for name in reversed(axes) if name not in wanted)
+            spare = replace(spare, names=(*spare.names, *last))
     _draw(columns, said, style, out, spare)
 
 

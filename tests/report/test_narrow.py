@@ -134,6 +134,25 @@ def test_many_axes_share_a_column_and_are_said_once_where_most_rows_share_them(r
     assert [line for line in lines_of_table(text) if "dtype=float" in line]
 
 
+@pytest.mark.parametrize("per", ["job", "iteration"])
+def test_narrow_rows_of_jobs_keep_the_axes_that_vary(per: str) -> None:
+    """As docs/reports.md says: the frozen heap is what tells these two jobs apart."""
+    arguments = ("report", "findings", "--per", per, "--where", "hidden_dim=8192")
+    text = on_terminal(SHIPPED, *arguments, columns=80, NO_COLOR="1", PAGER="cat")
+    assert widest(text) <= 80
+    assert "gc_freeze=yes" in text
+    few = on_terminal(SHIPPED, *arguments, columns=50, NO_COLOR="1", PAGER="cat")
+    assert "── 1 ──" not in few
+    assert widest(few) <= 50
+
+
+def test_conditions_that_head_columns_keep_their_spelling() -> None:
+    text = on_terminal(
+        SHIPPED, "report", "example_4096", "--layout", "example", columns=80, NO_COLOR="1", PAGER="cat"
+    )
+    assert text.count("pin_memory=") == text.count("non_blocking=") == 4
+
+
 def test_a_comparison_on_80_columns_is_a_row_a_cell_with_both_medians(results: Path) -> None:
     text = on_terminal(results, "compare", "cpu-quick", "cpu-quick", columns=80, NO_COLOR="1", PAGER="cat")
     assert "── 1 ──" not in text
