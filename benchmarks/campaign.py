@@ -7,6 +7,7 @@
 A stage is a sweep or a benchmark with a time limit; the most useful come first. Behind each the database is
 copied whole into FOLDER (without memory samples and without this host's folders), so that a machine that
 is taken away costs the stage that ran. A stage that does not fit into what is left of the limit is left out.
+The benchmarks among them write what they have found into FOLDER as they go, and when they are stopped.
 
 It begins with the database of ``--db`` and continues its sweeps: what is measured already is not measured
 again, and what one call had no time for the next one does. Put FOLDER's database and JSON files under
@@ -36,12 +37,12 @@ from benchmarks.stages import STAGES, Stage, replaced
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = ROOT / "docs" / "data" / "h200-x2.db"
-RESERVE_S = 12.0
+COPY_S = 10.0
 """Left at the end for the last copy."""
+STOP_S = 20.0
+"""From the order to stop until a stage is killed: a job has ten seconds, then what there is is written down."""
+RESERVE_S = STOP_S + COPY_S
 SOME_JOB_FAILED = 1
-LEAST_S = 25.0
-"""A sweep needs as long to start its server and to deliver one job."""
-
 
 TINY = replaced(**{"ds.zero_optimization.reduce_bucket_size": "5e6"})
 
@@ -80,7 +81,7 @@ class Campaign:
     def run(self, stage: Stage) -> str:
         """Run a stage and keep what it measured; how it ended, in a word or two."""
         left_s = self.until - RESERVE_S - time.monotonic()
-        if left_s < LEAST_S or (stage.part in ("example", "parity") and left_s < stage.expected_s):
+        if left_s < stage.least_s:
             return f"left out, {max(left_s, 0):.0f} s are left"
         limit_s = min(left_s, 1.5 * stage.expected_s)
         log = self.keep / "campaign.log"
@@ -116,7 +117,7 @@ class Campaign:
             words += ["--script", str(self.script), "--db", str(self.database), "--folder", "example"]
             words += ["--save", str(self.keep / "example_loop.json")]
             words += ["--gpus", self.gpus] if self.gpus else []
-            words += self._size(4096, 8) + (["--orch-trials", "1", *TINY] if self.divisor > 1 else [])
+            words += self._size(4096, 8) + (list(TINY) if self.divisor > 1 else [])
         else:
             words += ["--folder", "parity", "--save", str(self.keep / "parity.json")]
             words += ["--gpus", self.gpus] if self.gpus else []
@@ -175,7 +176,7 @@ def run_within(command: Sequence[str], folder: Path, limit_s: float, log: object
         # Not SIGINT: what a shell starts in the background ignores it, and so would its children.
         os.killpg(process.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(20)
+            process.wait(STOP_S)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -8,32 +8,45 @@ orch's, half after, so that a drift of the machine meets both. Both sides run th
 
 The loops themselves cost the same on either side, so the table shows them apart: what a job costs beyond
 its loop is all that a launcher can save. ``at most`` is the ratio if that were nothing.
+
+The file of ``--save`` is written anew behind every command of the example and behind orch's sweep. SIGTERM
+or SIGINT ends what runs; the figures are then of what both sides have, orch's wall clock up to the end of
+its last job, ``cut_short`` is true and the exit status 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any
 
-SETTINGS = list(itertools.product((False, True), repeat=2))
+from benchmarks.example_figures import (
+    SETTINGS,
+    Example,
+    Figures,
+    document,
+    figures,
+    seconds,
+    settings_table,
+)
+from benchmarks.stopping import Stop, write_whole
+
 ROOT = Path(__file__).resolve().parent.parent
 SWEEP = ROOT / "sweeps" / "deepspeed_example.yaml"
 ITERATIONS = 10
 """Of the script unless told otherwise, and of the sweep."""
+EXAMPLE_TIMEOUT_S = 900
 
 JOBS = """
-SELECT s.pin_memory, s.non_blocking, s.wall_s, s.loop_s, a.timed_from_at, a.timed_to_at,
+SELECT s.pin_memory, s.non_blocking, s.wall_s, s.loop_s, a.timed_from_at, a.timed_to_at, a.ended_at,
        (SELECT SUM(i.step_s + i.offload_all_s + i.reload_all_s) FROM iteration i
         WHERE i.attempt_id = a.attempt_id AND i.rank = 0) AS calls_s
 FROM job_summary s JOIN attempt a ON a.attempt_id = s.attempt_id
@@ -41,37 +54,98 @@ WHERE s.sweep = '{name}' AND s.status = 'ok' ORDER BY a.attempt_id
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One command of the example's loop.
+@dataclass(slots=True)
+class Comparison:
+    """Both sides, as far as they have been run.
 
     Attributes:
-        wall_s: of the command.
-        calls_s: what it printed itself, offload and load, times its iterations; steps are not in it.
+        began_at: of orch's sweep, seconds since 1970.
+        wall_s: of the whole sweep; None until it is over, and where it was stopped.
     """
 
-    setting: tuple[bool, bool]
-    wall_s: float
-    calls_s: float
+    options: argparse.Namespace
+    script: Path
+    folder: Path
+    database: Path
+    example: list[Example] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    began_at: float = 0.0
+    wall_s: float | None = None
 
+    @property
+    def orch_trials(self) -> int:
+        """Trials by orch, as many as the example's unless told otherwise."""
+        return int(self.options.orch_trials or self.options.trials)
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What the comparison found: seconds a job, and ratios."""
+    @property
+    def asked(self) -> tuple[int, int]:
+        """Jobs wanted of the example and of orch."""
+        return len(SETTINGS) * self.options.trials, len(SETTINGS) * self.orch_trials
 
-    example_jobs: int
-    example_s_per_job: float
-    example_calls_s_per_job: float
-    orch_jobs: int
-    orch_s_per_job: float
-    orch_loop_s_per_job: float
-    orch_checks_s_per_job: float
-    orch_overhead_s_per_job: float
-    orch_before_first_loop_s: float
-    orch_between_loops_s: float | None
-    times_faster: float
-    times_faster_at_most: float
-    times_less_overhead: float
+    def run(self, stop: Stop) -> None:
+        """Half of the example's trials, orch's sweep, the other half; less if it is stopped."""
+        half = self.options.trials // 2
+        steps: list[Callable[[Stop], None]] = [self._example] * (self.options.trials - half)
+        for step in [*steps, self._orch, *[self._example] * half]:
+            step(stop)
+
+    def _example(self, stop: Stop) -> None:
+        """One trial of the example's loop, a command a setting."""
+        options, rows = self.options, self.folder / "offload_states.log"
+        for pin_memory, non_blocking in SETTINGS:
+            command = [deepspeed_command(), f"--num_gpus={options.num_gpus}", str(self.script)]
+            command += ["--hidden_dim", str(options.hidden_dim), "--nlayers", str(options.nlayers)]
+            command += ["--pin_memory"] * pin_memory + ["--non_blocking"] * non_blocking
+            began = time.monotonic()
+            with (self.folder / "example.txt").open("ab") as log:
+                status = stop.tree(command, log, self.folder, EXAMPLE_TIMEOUT_S)
+            wall_s = time.monotonic() - began
+            if status is None:
+                return
+            if status:
+                raise subprocess.CalledProcessError(status, command)
+            offload_s, load_s = map(float, rows.read_text().split()[-1].split(",")[2:4])
+            self.example.append(
+                Example((pin_memory, non_blocking), wall_s, ITERATIONS * (offload_s + load_s))
+            )
+            self.save()
+
+    def _orch(self, stop: Stop) -> None:
+        """All trials by orch."""
+        options = self.options
+        command = [*orch(), "sweep", str(SWEEP), "--db", str(self.database), "--name", options.name]
+        for setting in (
+            f"repeats={self.orch_trials}",
+            f"num_gpus={options.num_gpus}",
+            f"hidden_dim={options.hidden_dim}",
+            f"nlayers={options.nlayers}",
+            *options.set,
+        ):
+            command += ["--set", setting]
+        command += ["--no-probe", *(["--gpus", options.gpus] if options.gpus else [])]
+        self.began_at, began = time.time(), time.monotonic()
+        with (self.folder / "orch.txt").open("ab") as log:
+            status = stop.orch(command, log)
+        if status == 0:
+            self.wall_s = time.monotonic() - began
+        if self.database.exists():
+            self.jobs = read_jobs(self.database, options.name)
+        self.save()
+        if status:
+            raise subprocess.CalledProcessError(status, command)
+
+    def found(self) -> Figures:
+        """The figures of what there is."""
+        wall_s = self.wall_s
+        if wall_s is None:
+            wall_s = max((seconds(job["ended_at"]) - self.began_at for job in self.jobs), default=0.0)
+        return figures(self.example, self.jobs, self.began_at, wall_s)
+
+    def save(self) -> None:
+        """Put what there is in the place of what was saved before."""
+        if self.options.save:
+            said = document(self.example, self.jobs, self.found(), self.asked)
+            write_whole(self.options.save, json.dumps(said, indent=1) + "\n")
 
 
 def deepspeed_command() -> str:
@@ -80,100 +154,18 @@ def deepspeed_command() -> str:
     return str(own) if own.exists() else "deepspeed"
 
 
-def run_example(script: Path, options: argparse.Namespace, folder: Path) -> list[Example]:
-    """One trial of the example's loop, a command a setting."""
-    done = []
-    rows = folder / "offload_states.log"
-    for pin_memory, non_blocking in SETTINGS:
-        command = [deepspeed_command(), f"--num_gpus={options.num_gpus}", str(script)]
-        command += ["--hidden_dim", str(options.hidden_dim), "--nlayers", str(options.nlayers)]
-        command += ["--pin_memory"] * pin_memory + ["--non_blocking"] * non_blocking
-        began = time.monotonic()
-        with (folder / "example.txt").open("ab") as log:
-            subprocess.run(command, cwd=folder, stdout=log, stderr=log, check=True, timeout=900)
-        wall_s = time.monotonic() - began
-        offload_s, load_s = map(float, rows.read_text().split()[-1].split(",")[2:4])
-        done.append(Example((pin_memory, non_blocking), wall_s, ITERATIONS * (offload_s + load_s)))
-    return done
-
-
-def run_orch(options: argparse.Namespace, database: Path, log: Path) -> tuple[float, float]:
-    """All trials by orch: when it began, seconds since 1970, and seconds of the whole command."""
-    command = [*orch(), "sweep", str(SWEEP), "--db", str(database), "--name", options.name, "--no-probe"]
-    for setting in (
-        f"repeats={options.orch_trials or options.trials}",
-        f"num_gpus={options.num_gpus}",
-        f"hidden_dim={options.hidden_dim}",
-        f"nlayers={options.nlayers}",
-        *options.set,
-    ):
-        command += ["--set", setting]
-    if options.gpus:
-        command += ["--gpus", options.gpus]
-    began_at, began = time.time(), time.monotonic()
-    with log.open("ab") as stream:
-        subprocess.run(command, stdout=stream, stderr=stream, check=True, timeout=3600)
-    return began_at, time.monotonic() - began
-
-
 def orch() -> list[str]:
     """The command, of this checkout."""
     return [sys.executable, "-m", "orchestrator"]
 
 
 def read_jobs(database: Path, name: str) -> list[dict[str, Any]]:
-    """The jobs that orch ran, in the order in which it ran them."""
+    """The jobs that orch ran well, in the order in which it ran them."""
     command = [*orch(), "sql", JOBS.format(name=name), "--db", str(database), "--json"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    # A session of its own, so that a signal to this process' group leaves it alone.
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, start_new_session=True)
     rows: list[dict[str, Any]] = json.loads(answer.stdout)
     return rows
-
-
-def figures(example: list[Example], jobs: list[dict[str, Any]], began_at: float, wall_s: float) -> Figures:
-    """Both sides, a job each."""
-    loops = [(_seconds(job["timed_from_at"]), _seconds(job["timed_to_at"])) for job in jobs]
-    loop_s = fmean(job["loop_s"] for job in jobs)
-    example_s = fmean(one.wall_s for one in example)
-    calls_s = fmean(one.calls_s for one in example)
-    orch_s = wall_s / len(jobs)
-    between = [after[0] - before[1] for before, after in itertools.pairwise(loops)]
-    return Figures(
-        example_jobs=len(example),
-        example_s_per_job=example_s,
-        example_calls_s_per_job=calls_s,
-        orch_jobs=len(jobs),
-        orch_s_per_job=orch_s,
-        orch_loop_s_per_job=loop_s,
-        orch_checks_s_per_job=loop_s - fmean(job["calls_s"] for job in jobs),
-        orch_overhead_s_per_job=orch_s - loop_s,
-        orch_before_first_loop_s=loops[0][0] - began_at,
-        orch_between_loops_s=median(between) if between else None,
-        times_faster=example_s / orch_s,
-        times_faster_at_most=example_s / loop_s,
-        times_less_overhead=(example_s - calls_s) / (orch_s - loop_s),
-    )
-
-
-def _seconds(at: str) -> float:
-    return datetime.fromisoformat(at).timestamp()
-
-
-def settings_table(example: list[Example], jobs: list[dict[str, Any]]) -> list[str]:
-    """A line a setting: where the seconds of a job go, on either side."""
-    heads = ("example", "calls", "rest", "orch", "calls", "checks", "rest")
-    lines = ["pin_memory non_blocking " + "".join(f"{head:>9s}" for head in heads)]
-    for setting in SETTINGS:
-        theirs = [one for one in example if one.setting == setting]
-        ours = [job for job in jobs if (bool(job["pin_memory"]), bool(job["non_blocking"])) == setting]
-        if not theirs or not ours:
-            continue
-        wall_s, calls_s = fmean(one.wall_s for one in theirs), fmean(one.calls_s for one in theirs)
-        own_s, loop_s, own_calls_s = (
-            fmean(job[name] for job in ours) for name in ("wall_s", "loop_s", "calls_s")
-        )
-        cost = (wall_s, calls_s, wall_s - calls_s, own_s, own_calls_s, loop_s - own_calls_s, own_s - loop_s)
-        lines.append(f"{setting[0]!s:11s}{setting[1]!s:13s}" + "".join(f"{value:9.2f}" for value in cost))
-    return lines
 
 
 def main() -> None:
@@ -197,26 +189,25 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "offload_states.log").unlink(missing_ok=True)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    database = options.db or folder / "orch.db"
+    comparison = Comparison(options, script, folder, options.db or folder / "orch.db")
+    with Stop() as stop:
+        comparison.run(stop)
+        tell(comparison)
+    sys.exit(1 if stop.asked else 0)
 
-    example: list[Example] = []
-    half = options.trials // 2
-    for _ in range(options.trials - half):
-        example += run_example(script, options, folder)
-    began_at, wall_s = run_orch(options, database, folder / "orch.txt")
-    for _ in range(half):
-        example += run_example(script, options, folder)
 
-    jobs = read_jobs(database, options.name)
-    found = asdict(figures(example, jobs, began_at, wall_s))
+def tell(comparison: Comparison) -> None:
+    """Print what there is."""
+    found, asked = asdict(comparison.found()), comparison.asked
     print("seconds a job; calls: timed ones; checks: between them; rest: outside the loop, of the example")
     print("also its steps and what its first iteration takes beyond a warm one\n")
-    print("\n".join(settings_table(example, jobs)), "\n")
+    print("\n".join(settings_table(comparison.example, comparison.jobs)), "\n")
     for name, value in found.items():
         print(f"{name:26s} {'–' if value is None else format(value, '.3f'):>10s}")
     print(json.dumps(found))
-    if options.save:
-        options.save.write_text(json.dumps(found, indent=1) + "\n")
+    theirs, ours = len(comparison.example), len(comparison.jobs)
+    if (theirs, ours) != asked:
+        print(f"cut short: {theirs} of {asked[0]} commands of the example, {ours} of {asked[1]} jobs of orch")
 
 
 if __name__ == "__main__":

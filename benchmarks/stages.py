@@ -14,6 +14,8 @@ class Stage:
         command: after ``python -m``.
         expected_s: on an H200 host, from the first runs there; the limit of the stage is half as much again.
         all_gpus: it may use every GPU; the others keep to the first.
+        least_s: with less left it is not begun; a sweep needs as long to start its server and to deliver
+            one job.
     """
 
     name: str
@@ -21,6 +23,7 @@ class Stage:
     command: tuple[str, ...]
     expected_s: float
     all_gpus: bool = False
+    least_s: float = 25.0
 
 
 def sweep(spec: str, *words: str, probe: bool = False) -> tuple[str, ...]:
@@ -75,10 +78,13 @@ STAGES = (
     # each, most of it pageable copies), and the same size a rank on one, two and four.
     Stage("scaling, four ranks", "four", sweep("scaling", probe=True), 150, all_gpus=True),
     Stage("published", "four", sweep("deepspeed_example", probe=True), 1500, all_gpus=True),
-    # Against the example's own loop, which is started by the deepspeed command: 30 s a job.
+    # Against the example's own loop: 34 s for each of its eight commands, of which half run before orch and
+    # half after it, then 11 s for each of orch's eight jobs and 10 s for its server. It is of use as soon as
+    # the first half and one job of each setting are there. A sweep of its own, since it is timed as a whole.
     Stage(
         "example", "example",
-        ("benchmarks.example_loop", "--name", "example_4096", "--trials", "1", "--orch-trials", "10"), 530,
+        ("benchmarks.example_loop", "--name", "example_loop", "--trials", "2", "--orch-trials", "2"),
+        8 * 34 + 8 * 11 + 10, least_s=4 * 34 + 4 * 11 + 10,
     ),
     # Two of the four cells and no spawn: with all of it a round alone takes five minutes.
     Stage(

@@ -301,7 +301,7 @@ server, which it learns from, is among them:
 
 {query_line("starting")}"""
     ]
-    if loop is not None:
+    if loop is not None and loop["times_faster"] is not None:
         parts.append(
             f"""Against the loop of DeepSpeed's example at the same sizes (`python -m
 benchmarks.example_loop`):
@@ -313,7 +313,7 @@ bounds the ratio at {loop["times_faster_at_most"]:.1f}. Outside the loops orch s
 {loop["orch_overhead_s_per_job"]:.2f} s a job over {loop["orch_jobs"]} jobs, its start included
 ({loop["orch_before_first_loop_s"]:.0f} s until the first loop), {loop["times_less_overhead"]:.0f} times
 less than
-the example."""
+the example.{_cut_short(loop)}"""
         )
     else:
         parts.append(
@@ -332,6 +332,16 @@ of median times with 90 % intervals, {mean:.3f} on average; {_problems(parity["p
     else:
         parts.append("*Not measured yet: the launchers against each other (`python -m benchmarks.parity`).*")
     return "\n\n".join(parts)
+
+
+def _cut_short(loop: Row) -> str:
+    if not loop.get("cut_short"):
+        return ""
+    return (
+        f" The run was cut short: {loop['example_jobs']} of {loop['example_jobs_asked']} commands of the"
+        f" example and {loop['orch_jobs']} of {loop['orch_jobs_asked']} jobs of orch; each setting has the"
+        " same weight."
+    )
 
 
 def _problems(found: list[str]) -> str:

@@ -8,15 +8,13 @@ import sys
 import time
 from collections import defaultdict
 from contextlib import closing
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.campaign import Campaign, run_within, smaller
-from benchmarks.example_loop import Example, figures
+from benchmarks.campaign import COPY_S, RESERVE_S, STOP_S, Campaign, run_within, smaller
 from benchmarks.memory import touch_memory
 from benchmarks.shipping import counts, without_folders
 from benchmarks.stages import STAGES, Stage
@@ -105,6 +103,20 @@ def test_a_stage_that_does_not_fit_into_what_is_left_is_left_out(tmp_path: Path)
     assert not (tmp_path / "keep" / "kept.db").exists()
 
 
+def test_the_comparison_with_the_example_writes_into_the_kept_folder_and_begins_with_half_of_it(
+    tmp_path: Path,
+) -> None:
+    [stage] = [stage for stage in STAGES if stage.part == "example"]
+    command = campaign(tmp_path).command(stage)
+    assert dict(pairwise(command))["--save"] == str(tmp_path / "keep" / "example_loop.json")
+    assert 0.5 * stage.expected_s <= stage.least_s < stage.expected_s
+
+
+def test_a_campaign_has_the_time_to_stop_a_stage_and_to_copy_before_its_limit() -> None:
+    assert RESERVE_S >= STOP_S + COPY_S
+    assert all(stage.least_s < 1.5 * stage.expected_s for stage in STAGES)
+
+
 def test_what_is_kept_is_sound_whole_and_names_no_folder(tmp_path: Path) -> None:
     kept = campaign(tmp_path)
     make_small(kept.database)
@@ -141,23 +153,6 @@ def test_cutting_folders_out_twice_changes_nothing_more(tmp_path: Path) -> None:
 
     assert rows() == rows()
     assert counts(database)["cpu-quick"] == "8 ok"
-
-
-def test_the_comparison_with_the_example_tells_loops_and_the_rest_apart() -> None:
-    example = [Example((False, False), 33.0, 13.0), Example((True, True), 27.0, 3.0)]
-    jobs = [
-        {"timed_from_at": f"2026-01-01T00:00:{begun}Z", "timed_to_at": f"2026-01-01T00:00:{done}Z",
-         "loop_s": loop_s, "calls_s": loop_s - 1}
-        for begun, done, loop_s in ((20, 34, 14.0), (36, 40, 4.0))
-    ]  # fmt: skip
-    began_at = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-    found = figures(example, jobs, began_at, 42.0)
-    assert (found.example_s_per_job, found.orch_s_per_job, found.orch_loop_s_per_job) == (30.0, 21.0, 9.0)
-    assert (found.orch_overhead_s_per_job, found.orch_checks_s_per_job) == (12.0, 1.0)
-    assert (found.orch_before_first_loop_s, found.orch_between_loops_s) == (20.0, 2.0)
-    assert found.times_faster == pytest.approx(30 / 21)
-    assert found.times_faster_at_most == pytest.approx(30 / 9)
-    assert found.times_less_overhead == pytest.approx((30 - 8) / 12)
 
 
 def test_memory_is_used_once_as_much_as_asked_or_as_the_time_allows() -> None:

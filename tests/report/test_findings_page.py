@@ -183,6 +183,7 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "times_less_overhead",
         ), 2.5,
     )  # fmt: skip
+    loop |= {"cut_short": True, "example_jobs": 7, "example_jobs_asked": 8, "orch_jobs_asked": 8}
     ratio = {
         "launcher": "fork",
         "metric": "offload_s_median",
@@ -273,6 +274,11 @@ def test_what_was_pinned_unasked_stands_beside_the_blocking_copy_of_the_same_siz
 def test_raw_copies_and_raw_pinning_stand_beside_what_they_explain(full_page: str) -> None:
     assert "| default | 1,073,741,824 | up, fresh | 0.0200 s | 53.7 |" in section(full_page, "How far")
     assert "| default | 1,073,741,824 | copied | 0.910 s | 0.440 s |" in section(full_page, "What pinning")
+
+
+def test_a_comparison_that_was_cut_short_says_so(full_page: str) -> None:
+    told = " ".join(section(full_page, "What starting a job costs").split())
+    assert "cut short: 7 of 8 commands of the example and 2.5 of 8 jobs of orch" in told
 
 
 def test_jobs_beside_a_stranger_are_counted(full_page: str) -> None:
