@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis import measured
+from orchestrator.analysis.estimate import METRICS
 from orchestrator.analysis.fit import MINIMUM_SIZES, fit, points_of
-from orchestrator.analysis.predict import METRICS
 
 if TYPE_CHECKING:
     from pandas import DataFrame

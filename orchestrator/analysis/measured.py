@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.analysis.fit import MINIMUM_SIZES, points_of
+from orchestrator.analysis.fit import MINIMUM_SIZES, SAME_SIZE_SHARE, points_of
 from orchestrator.spec.axes import AXES, AXIS_BY_NAME, AxisValue
 
 if TYPE_CHECKING:
@@ -68,13 +68,18 @@ def _equals(column: Series[Any], value: object) -> Series[bool]:
     return column == value
 
 
-def select(frame: DataFrame, wanted: Mapping[str, object]) -> Selection:
-    """The jobs of one host and stack that speak for the wanted axes."""
+def select(frame: DataFrame, wanted: Mapping[str, object], size: float | None = None) -> Selection:
+    """The jobs of one host and stack that speak for the wanted axes.
+
+    Args:
+        size: bytes copied by a rank; jobs as asked that were measured at it are better than a curve
+            through jobs that are not.
+    """
     jobs = matching(frame, wanted, SETTING)
     differs = []
     for name in PREFERRED:
         same = matching(jobs, wanted, [name])
-        if len(same) == len(jobs) or _sizes(same) >= MINIMUM_SIZES:
+        if len(same) == len(jobs) or _sizes(same) >= MINIMUM_SIZES or _holds(same, size):
             jobs = same
             continue
         jobs, taken = _nearest(jobs, name, wanted[name])
@@ -85,6 +90,10 @@ def select(frame: DataFrame, wanted: Mapping[str, object]) -> Selection:
 
 def _sizes(jobs: DataFrame) -> int:
     return len(points_of(jobs[SIZE].tolist(), [1.0] * len(jobs)))
+
+
+def _holds(jobs: DataFrame, size: float | None) -> bool:
+    return size is not None and bool(((jobs[SIZE] / size - 1).abs() <= SAME_SIZE_SHARE).any())
 
 
 def _nearest(jobs: DataFrame, name: str, wanted: object) -> tuple[DataFrame, object]:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis import measured
-from orchestrator.analysis.fit import MINIMUM_SIZES, SAME_SIZE_SHARE, Point, fit, points_of
+from orchestrator.analysis.estimate import METRICS, TimeEstimate, estimate, range_text, stretch_of
+from orchestrator.analysis.fit import SAME_SIZE_SHARE, Point, points_of
 from orchestrator.analysis.measured import CHOICES, SIZE, STACK
+from orchestrator.analysis.payback import Payback, payback_of
 from orchestrator.errors import SpecError
 from orchestrator.render.values import human_bytes
 from orchestrator.spec.bytes import Prediction, predict_values
@@ -25,9 +27,6 @@ if TYPE_CHECKING:
     from orchestrator.spec.cell import Cell
     from orchestrator.spec.models import ModelShape
 
-MOST_EXTRAPOLATION = 4.0
-"""No prediction beyond this many times the measured range; up to it the interval widens by as much."""
-
 MOST_SPREAD = 100.0
 """An interval whose ends differ by more than this factor says nothing: no prediction."""
 
@@ -38,35 +37,6 @@ _NO_CURVE = (
 
 WIDEN_PER_DIFFERENCE = 1.5
 """What each axis that is not as measured widens the interval by."""
-
-METRICS = {"offload": ("offload_s_median", "link_down_gbps"), "reload": ("reload_s_median", "link_up_gbps")}
-
-
-@dataclass(frozen=True, slots=True)
-class TimeEstimate:
-    """Seconds of one call, with the interval that holds a new job's median 19 times in 20.
-
-    ``form`` and ``sizes`` say what curve over how many measured sizes; ``gbps`` and ``link_share`` follow.
-    """
-
-    seconds: float
-    low_s: float
-    high_s: float
-    form: str
-    sizes: int
-    jobs: int
-    gbps: float
-    link_share: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Payback:
-    """When pinning has paid. ``cycles`` None = never; ``against`` names the unpinned setting."""
-
-    cold_pinning_s: float
-    gain_s: float
-    cycles: int | None
-    against: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +113,9 @@ def outlook(question: Question, jobs: DataFrame | None, this_host: str, database
             _subject(question, False), (alone,), advice="for seconds measure this host: orch sweep SPEC"
         )
     stack = _one_stack(frame, question.host, this_host)
-    row = stack.iloc[-1]
+    # Of several machines of that name the one that ran so many ranks.
+    alike = stack[stack["num_gpus"] == question.cell.num_gpus]
+    row = (alike if len(alike) else stack).iloc[-1]
     on_cpu = row["accelerator"] == "cpu"
     words = [
         str(row[name]) if name == "gpu_name" else f"{name} {row[name]}" for name in STACK[2:] if row[name]
@@ -223,18 +195,18 @@ def _predict_setting(
     blank = _bytes_only(question, values, "")
     size = float(blank.bytes.copied_bytes or 0)
     wanted = _wanted(question, values)
-    chosen = measured.select(stack, wanted)
+    chosen = measured.select(stack, wanted, size)
     if chosen.jobs.empty:
         known = [measured.setting_text(s) for s in measured.settings_of(stack)]
         return replace(blank, refusal="this setting was never measured here; measured: " + "; ".join(known))
     if size <= 0:
         return replace(blank, refusal="nothing is copied")
     points = points_of(chosen.jobs[SIZE].tolist(), [1.0] * len(chosen.jobs))
-    refusal, stretch = _stretch(size, points)
+    refusal, stretch = stretch_of(size, points)
     if refusal:
         return replace(blank, refusal=refusal)
     widen = stretch * WIDEN_PER_DIFFERENCE ** len(chosen.differs)
-    offload, reload = (_estimate(chosen.jobs, call, size, widen) for call in ("offload", "reload"))
+    offload, reload = (estimate(chosen.jobs, call, size, widen) for call in METRICS)
     for time in (offload, reload):
         if time is not None and time.high_s > MOST_SPREAD * time.low_s:
             return replace(blank, refusal=_NO_CURVE.format(sizes=time.sizes, jobs=time.jobs))
@@ -242,7 +214,7 @@ def _predict_setting(
         blank,
         offload=offload,
         reload=reload,
-        payback=_payback(stack, wanted, size, blank.bytes.pinned_bytes or 0),
+        payback=payback_of(stack, wanted, values, question.cell.ds, question.shape, size),
         warnings=_warnings(size, points, stretch, chosen.differs),
     )
 
@@ -256,85 +228,13 @@ def _wanted(question: Question, values: Mapping[str, AxisValue]) -> dict[str, ob
     return {**values, "ds": ds, "env": env}
 
 
-def _stretch(size: float, points: Sequence[Point]) -> tuple[str, float]:
-    """Why this size cannot be answered (empty if it can), and how far it is outside the measured range."""
-    least, most = points[0].copied_bytes, points[-1].copied_bytes
-    is_measured = any(abs(size / p.copied_bytes - 1) <= SAME_SIZE_SHARE for p in points)
-    if len(points) < MINIMUM_SIZES and not is_measured:
-        count = f"{len(points)} size{'s' * (len(points) > 1)} only ({_range(points)})"
-        return f"measured at {count}, {MINIMUM_SIZES} are needed: sweep this setting over hidden_dim", 1.0
-    stretch = max(1.0, size / most, least / size)
-    if stretch > MOST_EXTRAPOLATION:
-        far = f"{human_bytes(size)} copied is {stretch:.3g} times beyond the measured {_range(points)}"
-        return f"{far}; at most {MOST_EXTRAPOLATION:g} times is foretold: measure nearer", stretch
-    return "", stretch
-
-
-def _range(points: Sequence[Point]) -> str:
-    least, most = human_bytes(points[0].copied_bytes), human_bytes(points[-1].copied_bytes)
-    return least if len(points) == 1 else f"{least} … {most}"
-
-
 def _warnings(
     size: float, points: Sequence[Point], stretch: float, differs: Sequence[str]
 ) -> tuple[str, ...]:
     found = list(differs)
     if stretch > 1 + SAME_SIZE_SHARE:
         found.append(
-            f"EXTRAPOLATED: {human_bytes(size)} copied lies outside the measured {_range(points)};"
+            f"EXTRAPOLATED: {human_bytes(size)} copied lies outside the measured {range_text(points)};"
             f" the interval is {stretch:.1f} times as wide"
         )
     return tuple(found)
-
-
-def _estimate(jobs: DataFrame, call: str, size: float, widen: float) -> TimeEstimate | None:
-    """None where no job has that metric."""
-    metric, link_column = METRICS[call]
-    known = jobs[jobs[metric].notna()]
-    if known.empty:
-        return None
-    points = points_of(known[SIZE].tolist(), known[metric].astype(float).tolist())
-    link = known[link_column].dropna().astype(float)
-    link_bytes_per_s = float(link.median()) * 1e9 if len(link) else None
-    if len(points) < MINIMUM_SIZES:
-        point = min(points, key=lambda p: abs(math.log(p.copied_bytes / size)))
-        scatter = 0.1 if math.isnan(point.log_variance) else max(0.02, 2 * math.sqrt(point.log_variance))
-        seconds, half, form = point.seconds, scatter * widen, "as measured"
-    else:
-        curve = fit(points, link_bytes_per_s if bool(known["pin_memory"].iloc[0]) else None)
-        seconds, half, form = curve.seconds(size), curve.half_width_log(widen), curve.curve.form
-    return TimeEstimate(
-        seconds,
-        seconds * math.exp(-half),
-        seconds * math.exp(half),
-        form,
-        len(points),
-        len(known),
-        size / seconds / 1e9,
-        size / seconds / link_bytes_per_s if link_bytes_per_s else None,
-    )
-
-
-def _payback(
-    stack: DataFrame, wanted: Mapping[str, object], size: float, pinned_bytes: int
-) -> Payback | None:
-    """None where pinning, its cost, or the unpinned setting was not measured."""
-    if not wanted["pin_memory"] or not pinned_bytes:
-        return None
-    costs = measured.matching(stack, wanted, ["pin_memory", "pin_backend", "zero_stage"])
-    costs = costs[costs["cold_pinning_s"].notna() & (costs["pinned_bytes"] > 0)]
-    unpinned = {**wanted, "pin_memory": False, "pin_backend": "default"}
-    chosen, plain = measured.select(stack, wanted).jobs, measured.select(stack, unpinned).jobs
-    if costs.empty or plain.empty:
-        return None
-    cycle = []
-    for jobs in (plain, chosen):
-        points = points_of(jobs[SIZE].tolist(), [1.0] * len(jobs))
-        times = [_estimate(jobs, call, size, 1.0) for call in METRICS]
-        if _stretch(size, points)[0] or None in times:
-            return None
-        cycle.append(sum(time.seconds for time in times if time is not None))
-    per_byte = float((costs["cold_pinning_s"].astype(float) / costs["pinned_bytes"].astype(float)).median())
-    cold, gain = per_byte * pinned_bytes, cycle[0] - cycle[1]
-    cycles = math.ceil(cold / gain) if gain > 0 else None
-    return Payback(cold, gain, cycles, measured.setting_text(unpinned))

@@ -19,12 +19,15 @@ def measured_or_none(database: str) -> DataFrame | None:
     """
     from orchestrator.analysis.sides import read_only
     from orchestrator.store.queries_stats import measured_jobs
+    from orchestrator.store.url import resolve_url
 
     try:
         with read_only(database) as store:
             return measured_jobs(store)
     except DatabaseUnreachable:
-        if database.startswith("postgresql://"):
+        path = resolve_url(database).path
+        # A silent server and a folder are mistakes; a file that is not there has measured nothing.
+        if path is None or path.exists():
             raise
         return None
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import IO
 
-from orchestrator.analysis.predict import Outlook, Payback, SettingPrediction, TimeEstimate
+from orchestrator.analysis.estimate import TimeEstimate
+from orchestrator.analysis.payback import Payback
+from orchestrator.analysis.predict import Outlook, SettingPrediction
 from orchestrator.render.sentences import percent
+from orchestrator.render.terminal import stream_width
 from orchestrator.render.values import human_bytes, human_seconds, interval_text, three_digits
 
 
@@ -30,7 +34,14 @@ def render_outlook(outlook: Outlook, *, format: str, out: IO[str]) -> None:  # n
     lines += shared
     if outlook.advice:
         lines.append(outlook.advice)
-    out.write("\n".join(lines) + "\n")
+    width = stream_width(out)
+    out.write("\n".join(lines if width is None else (_wrapped(line, width) for line in lines)) + "\n")
+
+
+def _wrapped(line: str, width: int) -> str:
+    """The line in as many as the terminal needs, further in than its own beginning; no word is broken."""
+    inner = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.fill(line, width, subsequent_indent=inner, break_long_words=False, break_on_hyphens=False)
 
 
 def _bytes_lines(outlook: Outlook) -> list[str]:
@@ -74,8 +85,10 @@ def _payback(payback: Payback) -> str:
     first = f"pinning costs {human_seconds(payback.cold_pinning_s)} once"
     if payback.cycles is None:
         return f"{first} and never pays: {payback.against} is as fast"
-    gain = f"{human_seconds(payback.gain_s)} faster each than unpinned"
-    return f"{first}, has paid after {_count(payback.cycles, 'cycle')} ({gain})"
+    loss = f"{human_seconds(payback.gain_s)} slower each"
+    if payback.against_pinning_s:
+        loss += f", with {human_seconds(payback.against_pinning_s)} of pinning, too"
+    return f"{first}, has paid after {_count(payback.cycles, 'cycle')} against {payback.against} ({loss})"
 
 
 def _pinned(setting: SettingPrediction, outlook: Outlook) -> str:
