@@ -10,7 +10,8 @@ is taken away costs the stage that ran. A stage that does not fit into what is l
 The benchmarks among them write what they have found into FOLDER as they go, and when they are stopped.
 
 It begins with the database of ``--db`` and continues its sweeps: what is measured already is not measured
-again, and what one call had no time for the next one does. Put FOLDER's database and JSON files under
+again, and what one call had no time for the next one does. The same holds for the rounds of ``parity``,
+whose database is ``parity/parity.db`` beside the other. Put FOLDER's databases and JSON files under
 docs/data in the place of those they began with, then ``python docs/findings.py`` writes the page.
 """
 
@@ -37,10 +38,12 @@ from benchmarks.stages import STAGES, Stage, replaced
 
 ROOT = Path(__file__).resolve().parent.parent
 DATABASE = ROOT / "docs" / "data" / "h200-x2.db"
+PARITY = Path("parity") / "parity.db"
+"""The database of ``benchmarks.parity``, in every folder: its sweeps are no findings, so it lies apart."""
 COPY_S = 10.0
 """Left at the end for the last copy."""
 STOP_S = 20.0
-"""From the order to stop until a stage is killed: a job has ten seconds, then what there is is written down."""
+"""From the order to stop until a stage is killed: a job has ten seconds, then figures are written down."""
 RESERVE_S = STOP_S + COPY_S
 SOME_JOB_FAILED = 1
 
@@ -75,8 +78,12 @@ class Campaign:
         """Take the measurements that exist, unless an earlier call here has."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.keep.mkdir(parents=True, exist_ok=True)
-        if given is not None and given.exists() and not self.database.exists():
-            copy_database(given, self.database)
+        if given is None:
+            return
+        for source, mine in ((given, self.database), (given.parent / PARITY, self.folder / PARITY)):
+            if source.exists() and not mine.exists():
+                mine.parent.mkdir(exist_ok=True)
+                copy_database(source, mine)
 
     def run(self, stage: Stage) -> str:
         """Run a stage and keep what it measured; how it ended, in a word or two."""
@@ -113,26 +120,28 @@ class Campaign:
         elif words[0] == "benchmarks.stranger":
             words += ["--db", str(self.database)] + (["--gpus", self.gpus] if self.gpus else [])
             words += ["--set", "hidden_dim=64"] if self.divisor > 1 else []
-        elif words[0] == "benchmarks.example_loop":
-            words += ["--script", str(self.script), "--db", str(self.database), "--folder", "example"]
-            words += ["--save", str(self.keep / "example_loop.json")]
-            words += ["--gpus", self.gpus] if self.gpus else []
-            words += self._size(4096, 8) + (list(TINY) if self.divisor > 1 else [])
         else:
-            words += ["--folder", "parity", "--save", str(self.keep / "parity.json")]
-            words += ["--gpus", self.gpus] if self.gpus else []
-            words += self._size(4096, 8) + (["--iteration", "4", *TINY] if self.divisor > 1 else [])
+            words += self._benchmark(words[0])
         if self.divisor > 1 and "model=qwen2.5-7b" in words:
             words += replaced(
                 model="transformer", hidden_dim=64, vocab_size=500, hold_bytes=1000000, dwell_s=0
             )
         return [sys.executable, "-m", *words]
 
+    def _benchmark(self, module: str) -> list[str]:
+        """What a benchmark is told besides: where it works, where its figures go, its size, its limit."""
+        name = module.removeprefix("benchmarks.")
+        words = ["--folder", name, "--save", str(self.keep / f"{name}.json")]
+        words += ["--gpus", self.gpus] if self.gpus else []
+        words += ["--hidden-dim", str(4096 // self.divisor), "--nlayers", "8"]
+        words += TINY if self.divisor > 1 else ()
+        if name == "example_loop":
+            return [*words, "--script", str(self.script), "--db", str(self.database)]
+        words += ["--iteration", "4"] if self.divisor > 1 else []
+        return [*words, "--limit-s", f"{self.until - RESERVE_S - time.monotonic():.0f}"]
+
     def _divided(self, size: re.Match[str]) -> str:
         return str(int(size[0]) // self.divisor)
-
-    def _size(self, hidden: int, layers: int) -> list[str]:
-        return ["--hidden-dim", str(hidden // self.divisor), "--nlayers", str(layers)]
 
     def _spec(self, name: str) -> Path:
         """The sweep file, or one beside the database with every size divided."""
@@ -144,16 +153,20 @@ class Campaign:
         return small
 
     def save(self) -> None:
-        """Copy the working database into the folder to keep, whole or not at all."""
-        if not self.database.exists():
+        """Copy the databases that are worked on into the folder to keep, each whole or not at all."""
+        self._export(self.database, self.keep / self.database_name)
+        self._export(self.folder / PARITY, self.keep / PARITY)
+
+    def _export(self, source: Path, target: Path) -> None:
+        if not source.exists():
             return
         fresh = self.folder / "export.db"
         fresh.unlink(missing_ok=True)
-        export = ["db", "export", str(fresh), "--without-samples", "--db", str(self.database)]
+        export = ["db", "export", str(fresh), "--without-samples", "--db", str(source)]
         subprocess.run([sys.executable, "-m", "orchestrator", *export], check=True, capture_output=True,
                        env=environment(), timeout=120)  # fmt: skip
         without_folders(fresh)
-        target = self.keep / self.database_name
+        target.parent.mkdir(exist_ok=True)
         moved = target.with_suffix(".part")
         shutil.copyfile(fresh, moved)
         moved.replace(target)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import findings_bytes as of_bytes
 import findings_times as of_times
+import findings_tool as of_tool
 from findings_data import Data, Row, filled, size, table
 
 DOCS = Path(__file__).resolve().parent
@@ -30,12 +31,12 @@ SECTIONS = (
     of_bytes.surprises,
     of_bytes.formula,
     of_bytes.faults,
-    of_times.instrument,
+    of_tool.instrument,
     of_times.predicted,
     of_bytes.drift,
     of_bytes.published,
     of_bytes.scaling,
-    of_times.starting,
+    of_tool.starting,
 )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from statistics import fmean, median
+from statistics import median
 
 from findings_data import Data, Row, query_line, seconds, size, table
 
@@ -242,107 +241,3 @@ The largest measured size of each setting, left out and foretold from the smalle
 {error:.1%} over {len(found)} curves (`python -m benchmarks.predict_error docs/data/*.db`).
 
 {table(rows)}"""
-
-
-def instrument(data: Data) -> str:
-    """What checksums and the sampler do to the figures beside them."""
-    title = "What the instrument costs"
-    rows = data.rows("instrument")
-    kinds: dict[str, Callable[[Row], bool]] = {
-        "checksums": lambda row: bool(row["checksums"]) and not row["sampler_hz"],
-        "sampler at 50 Hz": lambda row: bool(row["sampler_hz"]),
-    }
-    found: list[Row] = []
-    for file, hidden in dict.fromkeys((row["database"], row["hidden_dim"]) for row in rows):
-        mine = [row for row in rows if (row["database"], row["hidden_dim"]) == (file, hidden)]
-        bare = {row["repeat"]: row for row in mine if not row["checksums"] and not row["sampler_hz"]}
-        for kind, wanted in kinds.items():
-            for call in ("offload_s", "reload_s"):
-                ratios = [
-                    row[call] / bare[row["repeat"]][call] - 1
-                    for row in mine if wanted(row) and row["repeat"] in bare
-                ]  # fmt: skip
-                if ratios:
-                    found.append(
-                        {
-                            "database": file, "hidden_dim": hidden, "with": kind, "metric": call,
-                            "repeats": len(ratios), "median_share": median(ratios),
-                            "least_share": min(ratios), "most_share": max(ratios),
-                        }
-                    )  # fmt: skip
-    if not found:
-        return not_yet(title, "`sweeps/instrument.yaml` with the same repeat of a job with and without")
-    worst = max(found, key=lambda row: abs(row["median_share"]))
-    return f"""## {title}
-
-The same job with checksums, or with the sampler, against one with neither, repeat by repeat: the largest
-median
-difference is {worst["median_share"]:+.1%} ({worst["with"]}, {worst["metric"].removesuffix("_s")}, hidden_dim
-{worst["hidden_dim"]}), where single repeats lie between {worst["least_share"]:+.1%} and
-{worst["most_share"]:+.1%}.
-
-{table(found)}
-
-{query_line("instrument")}"""
-
-
-def starting(data: Data) -> str:
-    """What a job costs beyond its loop, and the launchers compared."""
-    rows, loop, parity = data.rows("starting"), data.saved("example_loop.json"), data.saved("parity.json")
-    if not rows:
-        return not_yet("What starting a job costs", "a job")
-    parts = [
-        f"""## What starting a job costs
-
-Wall clock of a job beyond its loop, by how its ranks were started; the first job of each fork
-server, which it learns from, is among them:
-
-{table(rows)}
-
-{query_line("starting")}"""
-    ]
-    if loop is not None and loop["times_faster"] is not None:
-        parts.append(
-            f"""Against the loop of DeepSpeed's example at the same sizes (`python -m
-benchmarks.example_loop`):
-{loop["example_s_per_job"]:.1f} s a job there, {loop["orch_s_per_job"]:.1f} s here,
-{loop["times_faster"]:.1f} times
-faster as a whole. {loop["orch_loop_s_per_job"]:.1f} s of it are the loop itself, which no launcher can
-save: it
-bounds the ratio at {loop["times_faster_at_most"]:.1f}. Outside the loops orch spends
-{loop["orch_overhead_s_per_job"]:.2f} s a job over {loop["orch_jobs"]} jobs, its start included
-({loop["orch_before_first_loop_s"]:.0f} s until the first loop), {loop["times_less_overhead"]:.0f} times
-less than
-the example.{_cut_short(loop)}"""
-        )
-    else:
-        parts.append(
-            "*Not measured yet: the example's own loop beside orch (`python -m benchmarks.example_loop`).*"
-        )
-    if parity is not None:
-        ratios = [dict(row) for row in parity["ratios"]]
-        mean = fmean(row["ratio"] for row in ratios)
-        parts.append(
-            f"""The same cells through three launchers, against `deepspeed` (`python -m
-benchmarks.parity`), ratios
-of median times with 90 % intervals, {mean:.3f} on average; {_problems(parity["problems"])}.
-
-{table(ratios)}"""
-        )
-    else:
-        parts.append("*Not measured yet: the launchers against each other (`python -m benchmarks.parity`).*")
-    return "\n\n".join(parts)
-
-
-def _cut_short(loop: Row) -> str:
-    if not loop.get("cut_short"):
-        return ""
-    return (
-        f" The run was cut short: {loop['example_jobs']} of {loop['example_jobs_asked']} commands of the"
-        f" example and {loop['orch_jobs']} of {loop['orch_jobs_asked']} jobs of orch; each setting has the"
-        " same weight."
-    )
-
-
-def _problems(found: list[str]) -> str:
-    return f"{len(found)} differences: {'; '.join(found)}" if found else "losses, bytes and objects agree"

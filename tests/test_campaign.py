@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.campaign import COPY_S, RESERVE_S, STOP_S, Campaign, run_within, smaller
+from benchmarks.campaign import COPY_S, PARITY, RESERVE_S, STOP_S, Campaign, run_within, smaller
 from benchmarks.memory import touch_memory
 from benchmarks.shipping import counts, without_folders
 from benchmarks.stages import STAGES, Stage
@@ -141,6 +141,22 @@ def test_what_is_kept_is_sound_whole_and_names_no_folder(tmp_path: Path) -> None
     done = CliRunner().invoke(main, ["db", "check", "--db", str(target)])
     assert (done.exit_code, done.stdout) == (0, "ok\n")
     assert [path.name for path in target.parent.iterdir()] == ["kept.db"]
+
+
+def test_the_rounds_of_parity_are_kept_apart_and_the_next_campaign_continues_them(tmp_path: Path) -> None:
+    first = campaign(tmp_path)
+    (tmp_path / PARITY).parent.mkdir()
+    make_small(tmp_path / PARITY)
+    first.save()
+    assert [str(path.relative_to(first.keep)) for path in first.keep.rglob("*.db")] == [str(PARITY)]
+    second = Campaign(tmp_path / "next", tmp_path / "kept", first.until, 1, None, "0", "kept.db")
+    second.begin(first.keep / "kept.db")
+    assert counts(tmp_path / "next" / PARITY) == counts(tmp_path / PARITY)
+    [stage] = [stage for stage in STAGES if stage.part == "parity"]
+    command = dict(pairwise(second.command(stage)))
+    assert (tmp_path / "next" / command["--folder"] / "parity.db") == tmp_path / "next" / PARITY
+    # Its own limit comes before the one that would cut a round.
+    assert float(command["--limit-s"]) <= second.until - time.monotonic() - RESERVE_S + 1
 
 
 def test_cutting_folders_out_twice_changes_nothing_more(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.fixtures.make_results import LINK_GBPS, T0, JobPlan, Writer, axes
 
 DOCS = Path(__file__).parents[2] / "docs"
 DATABASES = sorted((DOCS / "data").glob("*.db"))
+SHIPPED = sorted((DOCS / "data").glob("**/*.db"))
 QUERIES = sorted((DOCS / "findings_sql").glob("*.sql"))
 PAGE = (DOCS / "findings.md").read_text(encoding="utf-8")
 ABSENT = "not measured yet"
@@ -185,15 +186,17 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     loop |= {"cut_short": True, "example_jobs": 7, "example_jobs_asked": 8, "orch_jobs_asked": 8}
     ratio = {
-        "launcher": "fork",
-        "metric": "offload_s_median",
-        "ratio": 1.01,
-        "low": 0.99,
-        "high": 1.02,
-        "pairs": 16,
-    }
+        "launcher": "fork", "metric": "offload_s_median", "cell": "all", "ratio": 1.01, "low": 0.99,
+        "high": 1.02, "pairs": 16, "inside": True,
+    }  # fmt: skip
+    parity = {"ratios": [ratio], "cells": [ratio | {"cell": "pinned, plain"}], "rounds": 8, "problems": []}
+    (folder / "parity").mkdir()
+    launchers = Writer(folder / "parity" / "parity.db")
+    launchers.sweep("parity-spawn", four_settings(1, hidden_dim=4096, nlayers=8), samples=False)
+    launchers.db.execute("UPDATE attempt SET launch_mode = 'spawn'")
+    launchers.close()
     (folder / "example_loop.json").write_text(json.dumps(loop))
-    (folder / "parity.json").write_text(json.dumps({"ratios": [ratio], "problems": []}))
+    (folder / "parity.json").write_text(json.dumps(parity))
     size = {"pin_backend": "default", "bytes": 1 << 30}
     copies = {"copies": 5, "rows": [size | {"kind": "up, fresh", "copy_s": 0.02, "gbps": 53.7}]}
     (folder / "link_sizes.json").write_text(json.dumps(copies))
@@ -276,6 +279,21 @@ def test_raw_copies_and_raw_pinning_stand_beside_what_they_explain(full_page: st
     assert "| default | 1,073,741,824 | copied | 0.910 s | 0.440 s |" in section(full_page, "What pinning")
 
 
+def test_the_launchers_compared_are_in_the_tables_of_starting_and_in_no_other(full_page: str) -> None:
+    part = section(full_page, "What starting a job costs")
+    assert "| parity.db | spawn | 1 | 4 |" in part and "| fork | offload_s_median | all | 1.01 |" in part
+    assert "in 8 rounds" in part and "| pinned, plain | 1.01 |" in part
+    assert "parity" not in full_page.replace(part, "")
+
+
+def test_rounds_too_few_for_a_verdict_are_counted(findings: Any, invented: Path, tmp_path: Path) -> None:
+    shutil.copytree(invented, tmp_path, dirs_exist_ok=True)
+    few = {"ratios": [], "cells": [], "rounds": 3, "missing_rounds": 1, "problems": []}
+    (tmp_path / "parity.json").write_text(json.dumps(few))
+    part = " ".join(section(findings.page(tmp_path), "What starting a job costs").split())
+    assert "against each other; 1 rounds of `python -m benchmarks.parity` are missing" in part
+
+
 def test_a_comparison_that_was_cut_short_says_so(full_page: str) -> None:
     told = " ".join(section(full_page, "What starting a job costs").split())
     assert "cut short: 7 of 8 commands of the example and 2.5 of 8 jobs of orch" in told
@@ -291,7 +309,7 @@ def test_the_scaling_table_goes_over_one_two_and_four_ranks(full_page: str) -> N
     assert "| 4 | no | down | 4 | 4 |" in section(full_page, "How far from the link")
 
 
-@pytest.mark.parametrize("database", DATABASES, ids=lambda path: path.name)
+@pytest.mark.parametrize("database", SHIPPED, ids=lambda path: path.name)
 def test_the_shipped_database_is_sound_and_leaves_no_files_behind(database: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copy(database, tmp_path / database.name))
     done = CliRunner().invoke(main, ["db", "check", "--db", str(copy)])
@@ -314,7 +332,7 @@ def test_the_shipped_sweeps_can_be_reported(database: Path, sweep: str) -> None:
     assert re.search(f"^{opening}", done.stdout, re.MULTILINE)
 
 
-@pytest.mark.parametrize("database", DATABASES, ids=lambda path: path.name)
+@pytest.mark.parametrize("database", SHIPPED, ids=lambda path: path.name)
 def test_the_shipped_database_names_no_folder_of_whoever_measured(database: Path) -> None:
     assert query(database, "SELECT spec_path FROM sweep WHERE spec_path LIKE '/%'") == []
     assert query(database, "SELECT run_dir FROM attempt WHERE run_dir LIKE '/%'") == []
