@@ -18,7 +18,9 @@ _PINNING = """
 SELECT p.sweep, p.hidden_dim, p.nlayers, p.dtype, p.zero_stage, p.offload_cold_s, p.cold_pinning_s,
        p.offload_s_median AS pinned_s,
        u.offload_s_median AS pageable_s,
-       p.cold_pinning_s / (u.offload_s_median + u.reload_s_median - p.offload_s_median - p.reload_s_median)
+       CASE WHEN p.offload_cold_s + p.reload_cold_s <= u.offload_cold_s + u.reload_cold_s THEN 1
+            ELSE 1 + (p.offload_cold_s + p.reload_cold_s - u.offload_cold_s - u.reload_cold_s)
+                 / (u.offload_s_median + u.reload_s_median - p.offload_s_median - p.reload_s_median) END
            AS cycles_to_pay
 FROM job_summary p JOIN job_summary u
     ON u.sweep_id = p.sweep_id AND u.hidden_dim = p.hidden_dim AND u.nlayers = p.nlayers

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.store import Store, open_store
+from orchestrator.store.datasette import QUERIES
 from tests.fixtures.make_results import JobPlan, Writer, axes
 from tests.postgres import private_server, server_programs
 
@@ -72,10 +73,29 @@ def test_the_collector_costs_what_the_fixture_put_in(store: Store) -> None:
     assert rows[16384] == pytest.approx(0.0, abs=0.01)
 
 
-def test_pinning_pays_after_pinning_time_by_saving(store: Store) -> None:
+def test_pinning_pays_after_what_its_first_cycle_takes_longer_by_saving(store: Store) -> None:
     [row] = [r for r in rows_of(store, 10) if r["hidden_dim"] == 16384 and r["pin_backend"] == "default"]
-    assert row["cycles"] == pytest.approx(row["pinning_s"] / row["saved_s"])
+    assert row["cycles"] == pytest.approx(1 + row["longer_s"] / row["saved_s"])
     assert 2 < row["cycles"] < 10
+
+
+@pytest.mark.parametrize(("first", "cycles"), [(3.5, 2.0), (2.5, 1.0), (1.5, 1.0), (5.2, 3.7)])
+def test_cycles_until_pinning_has_paid_are_those_of_the_report(
+    tmp_path: Path, first: float, cycles: float
+) -> None:
+    """Cycles of 1 s after a first one of ``first`` against cycles of 2 s after one of 2.5 s."""
+    writer = Writer(tmp_path / "r.db")
+    writer.sweep("gpu-full", [JobPlan(axes(pin_memory=pin)) for pin in (True, False)])
+    writer.db.execute(
+        "UPDATE job_result SET cold_pinning_s = 3, reload_s_median = 0, reload_cold_s = 0,"
+        f" offload_s_median = job_id, offload_cold_s = CASE job_id WHEN 1 THEN {first} ELSE 2.5 END"
+    )
+    writer.close()
+    with open_store(str(tmp_path / "r.db"), readonly=True) as store:
+        [row] = rows_of(store, 10)
+        _, told = store.sql(QUERIES["pinning_cost"][1])
+    assert row["cycles"] == pytest.approx(cycles)
+    assert told[0][-1] == pytest.approx(cycles)
 
 
 def test_failures_add_up(store: Store, sql: Sql) -> None:
@@ -109,7 +129,8 @@ def test_no_row_mixes_stages_precisions_or_sets_of_states(tmp_path: Path) -> Non
     writer.sweep("gpu-full", plans)
     # Only ZeRO-2 is slow, so a query that mixed the stages would show something in between.
     writer.db.execute(
-        "UPDATE job_result SET cold_pinning_s = 1, reload_s_median = 1, offload_s_median = (SELECT"
+        "UPDATE job_result SET cold_pinning_s = 1, reload_s_median = 1, reload_cold_s = 1, offload_cold_s = 2 +"
+        " (SELECT pin_memory FROM job j WHERE j.job_id = job_result.job_id) / 2.0, offload_s_median = (SELECT"
         " 10 * (zero_stage = 2) + 4 - pin_memory - gc_freeze FROM job j WHERE j.job_id = job_result.job_id)"
     )
     writer.close()
@@ -117,7 +138,7 @@ def test_no_row_mixes_stages_precisions_or_sets_of_states(tmp_path: Path) -> Non
         counts = {number: len(rows_of(store, number)) for number in (1, 2, 3, 4, 6, 7, 8, 10, 11)}
         assert counts == {1: 8, 2: 32, 3: 8, 4: 8, 6: 8, 7: 16, 8: 8, 10: 8, 11: 16}
         assert {row["collection_s"] for row in rows_of(store, 8)} == {1.0}
-        assert {(row["saved_s"], row["cycles"]) for row in rows_of(store, 10)} == {(1.0, 1.0)}
+        assert {(row["saved_s"], row["cycles"]) for row in rows_of(store, 10)} == {(1.0, 1.5)}
 
 
 def test_pinning_that_saves_nothing_never_pays(tmp_path: Path) -> None:
