@@ -130,7 +130,8 @@ def test_no_row_mixes_stages_precisions_or_sets_of_states(tmp_path: Path) -> Non
     # Only ZeRO-2 is slow, so a query that mixed the stages would show something in between.
     writer.db.execute(
         "UPDATE job_result SET cold_pinning_s = 1, reload_s_median = 1, reload_cold_s = 1,"
-        " offload_cold_s = 2 + (SELECT pin_memory FROM job j WHERE j.job_id = job_result.job_id) / 2.0, offload_s_median = (SELECT"
+        " offload_cold_s = 2 + (SELECT pin_memory FROM job j WHERE j.job_id = job_result.job_id) / 2.0,"
+        " offload_s_median = (SELECT"
         " 10 * (zero_stage = 2) + 4 - pin_memory - gc_freeze FROM job j WHERE j.job_id = job_result.job_id)"
     )
     writer.close()
