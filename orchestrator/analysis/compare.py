@@ -7,12 +7,12 @@ docs/statistics.md.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis.environments import EnvironmentDifference, environment_differences
-from orchestrator.analysis.labels import cell_labels
+from orchestrator.analysis.labels import cell_labels, short_labels
 from orchestrator.analysis.metrics import DEFAULT_METRICS, MORE_IS_BETTER, check_metrics
 from orchestrator.analysis.verdicts import Evidence, Verdict, judge, overall, too_few
 from orchestrator.errors import SpecError
@@ -94,6 +94,10 @@ class Comparison:
     options: CompareOptions
     failing: tuple[str, ...] = ()
     """Cells that gave figures in A, and in B none because their jobs failed."""
+    where: Mapping[str, str] = field(default_factory=dict)
+    """Cells as people name them, by key."""
+    usual: str = ""
+    """What most cells have in common, which their names leave out."""
 
     def counts(self) -> dict[Verdict, int]:
         """Cells by their verdict over all metrics."""
@@ -138,6 +142,7 @@ def compare(a: Side, b: Side, options: CompareOptions | None = None) -> Comparis
             fix="compare two takes of the same sweep file",
         )
     pairs = [_pair(cell, usable_a, usable_b, metrics) for cell in common]
+    where, usual = short_labels(a.jobs, common)
     return Comparison(
         name_a=a.name,
         name_b=b.name,
@@ -151,6 +156,8 @@ def compare(a: Side, b: Side, options: CompareOptions | None = None) -> Comparis
         left_out_b=left_out_b,
         options=options,
         failing=_failing(a.jobs, b.jobs, common),
+        where=where,
+        usual=usual,
     )
 
 

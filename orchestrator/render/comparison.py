@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 from orchestrator.analysis.compare import CellChange, Comparison
-from orchestrator.analysis.verdicts import Verdict
+from orchestrator.analysis.verdicts import MINIMUM_REPEATS, Verdict
 from orchestrator.render.columns import Spare
 from orchestrator.render.formats import render_rows
+from orchestrator.render.terminal import stream_width, wrapped
 from orchestrator.render.values import human
 
 COLUMNS = (
     "cell", "label", "metric", "verdict", "reason", "repeats_a", "repeats_b", "median_a", "median_b", "ratio",
     "ratio_low", "ratio_high", "hodges_lehmann_ratio", "cliffs_delta", "p_mann_whitney", "p_adjusted",
 )  # fmt: skip
-_SPARE = Spare(("n", "cell"), hint="all: --format csv")
+_SPARE = Spare(("n", "cell", "95 % interval"), hint="all: --format csv")
 _SHORT_COLUMNS = ("verdict", "cell", "where", "metric", "A", "B", "change", "95 % interval", "n")
 
 
@@ -41,17 +42,21 @@ def render_comparison(
         return
     head = note if format == "csv" else out
     separator = "\n\n" if format == "markdown" else "\n"
-    head.write(separator.join(_head(comparison)) + separator)
+    shown = [c for c in comparison.changes if show_same or c.verdict is not Verdict.SAME]
+    lines = _head(comparison)
+    if comparison.usual and shown and format != "csv":
+        lines.append(f"unless a row says otherwise: {comparison.usual}")
+    width = stream_width(head)
+    head.write(separator.join(lines if width is None else (wrapped(line, width) for line in lines)))
+    head.write(separator)
     if format == "csv":
         render_rows(COLUMNS, [_exact(change) for change in comparison.changes], format=format, out=out)
         return
-    shown = [c for c in comparison.changes if show_same or c.verdict is not Verdict.SAME]
     rank = {verdict: place for place, verdict in enumerate(Verdict)}
     shown.sort(key=lambda change: (rank[change.verdict], -abs((change.ratio or 1.0) - 1)))
     if shown:
-        render_rows(
-            _SHORT_COLUMNS, [_short(change) for change in shown], format=format, out=out, spare=_SPARE
-        )
+        rows = [_short(change, comparison.where) for change in shown]
+        render_rows(_SHORT_COLUMNS, rows, format=format, out=out, spare=_SPARE)
 
 
 def _head(comparison: Comparison) -> list[str]:
@@ -65,11 +70,13 @@ def _head(comparison: Comparison) -> list[str]:
     if comparison.failing:
         lines.append(f"figures in A, only failed jobs in B: {', '.join(map(_cell6, comparison.failing))}")
     if counts[Verdict.INCONCLUSIVE] == sum(counts.values()):
-        lines.append("no cell could be judged: more repeats are needed, or a quieter host")
+        few = all(min(c.repeats_a, c.repeats_b) < MINIMUM_REPEATS for c in comparison.changes)
+        quieter = "" if few else ", or a quieter host"
+        lines.append(f"no cell could be judged: more repeats are needed{quieter}")
     left_out = comparison.left_out_a + comparison.left_out_b
     if left_out:
         lines.append(
-            f"left out for a flag: {comparison.left_out_a} jobs of A, {comparison.left_out_b} of B"
+            f"jobs left out for a flag: {comparison.left_out_a} of A, {comparison.left_out_b} of B"
             " (--include-flagged takes them)"
         )
     for side, cells in (("A", comparison.only_a), ("B", comparison.only_b)):
@@ -78,14 +85,14 @@ def _head(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _short(change: CellChange) -> Sequence[object]:
+def _short(change: CellChange, where: Mapping[str, str]) -> Sequence[object]:
     interval = ""
     if change.ratio_low is not None and change.ratio_high is not None:
         interval = f"{_percent(change.ratio_low)} … {_percent(change.ratio_high)}"
     return (
         str(change.verdict),
         _cell6(change.cell),
-        change.label,
+        where.get(change.cell, change.label),
         change.metric.removesuffix("_s_median"),
         _said(change.metric, change.median_a),
         _said(change.metric, change.median_b),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from typing import IO
 
 from orchestrator.analysis.estimate import TimeEstimate
 from orchestrator.analysis.payback import Payback
 from orchestrator.analysis.predict import Outlook, SettingPrediction
 from orchestrator.render.sentences import percent
-from orchestrator.render.terminal import stream_width
+from orchestrator.render.terminal import stream_width, wrapped
 from orchestrator.render.values import human_bytes, human_seconds, interval_text, three_digits
 
 
@@ -35,13 +34,7 @@ def render_outlook(outlook: Outlook, *, format: str, out: IO[str]) -> None:  # n
     if outlook.advice:
         lines.append(outlook.advice)
     width = stream_width(out)
-    out.write("\n".join(lines if width is None else (_wrapped(line, width) for line in lines)) + "\n")
-
-
-def _wrapped(line: str, width: int) -> str:
-    """The line in as many as the terminal needs, further in than its own beginning; no word is broken."""
-    inner = " " * (len(line) - len(line.lstrip()) + 4)
-    return textwrap.fill(line, width, subsequent_indent=inner, break_long_words=False, break_on_hyphens=False)
+    out.write("\n".join(lines if width is None else (wrapped(line, width) for line in lines)) + "\n")
 
 
 def _bytes_lines(outlook: Outlook) -> list[str]:

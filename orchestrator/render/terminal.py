@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
@@ -32,6 +33,12 @@ def wants_color(out: IO[str], color: bool | None) -> bool:
 def stream_width(out: IO[str]) -> int | None:
     """Columns of the terminal (or $COLUMNS on one); None = not a terminal, no limit."""
     return shutil.get_terminal_size().columns if is_terminal(out) else None
+
+
+def wrapped(line: str, width: int) -> str:
+    """The line in as many as the terminal needs, further in than its own beginning; no word is broken."""
+    inner = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.fill(line, width, subsequent_indent=inner, break_long_words=False, break_on_hyphens=False)
 
 
 def console_for(out: IO[str], *, color: bool | None = None, width: int | None = None) -> Console:

@@ -95,7 +95,22 @@ def test_fewer_than_four_repeats_give_no_verdict_however_large_the_change(
     assert not found.is_worse_by(0.0)
     out = io.StringIO()
     render_comparison(found, format="table", out=out, note=out)
-    assert "no cell could be judged: more repeats are needed" in out.getvalue()
+    assert "no cell could be judged: more repeats are needed\n" in out.getvalue()
+
+
+def test_many_axes_that_most_cells_share_are_said_once_and_a_narrow_terminal_gets_a_table() -> None:
+    from tests.report.test_terminal import on_terminal, widest
+
+    shipped = Path(__file__).parents[2] / "docs" / "data" / "h200-x2.db"
+    text = on_terminal(shipped, "compare", "findings", "findings", columns=80, NO_COLOR="1")
+    assert widest(text) <= 80
+    assert "── 1 ──" not in text
+    head, _, rows = text.partition("────")
+    assert "unless a row says otherwise: included_state=all" in head
+    assert "zero_stage=3" in head
+    assert "zero_stage=3" not in rows
+    assert "zero_stage=2" in rows
+    assert "keep_lp_params" in rows  # a state set by its name
 
 
 def test_noise_wider_than_the_margin_is_inconclusive_not_same(tmp_path: Path) -> None:
