@@ -133,8 +133,12 @@ class Campaign:
         name = module.removeprefix("benchmarks.")
         words = ["--folder", name, "--save", str(self.keep / f"{name}.json")]
         words += ["--gpus", self.gpus] if self.gpus else []
-        words += ["--hidden-dim", str(4096 // self.divisor), "--nlayers", "8"]
         words += TINY if self.divisor > 1 else ()
+        if name == "instrument_cost":
+            sizes = [str(size // self.divisor) for size in (4096, 8192)]
+            blocks = ["60", "40"] if self.divisor == 1 else ["4", "4"]
+            return [*words, "--hidden-dim", *sizes, "--blocks", *blocks]
+        words += ["--hidden-dim", str(4096 // self.divisor), "--nlayers", "8"]
         if name == "example_loop":
             return [*words, "--script", str(self.script), "--db", str(self.database)]
         words += ["--iteration", "4"] if self.divisor > 1 else []

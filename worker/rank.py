@@ -35,12 +35,16 @@ STOP_FILE = "stop"
 """A neighbour repeats its loop until this file lies in its run directory."""
 
 
-def main(job_path: str, rank: int) -> NoReturn:
-    """Run one rank and end the process: 0 = its final record is delivered, 1 = it is not."""
+def main(job_path: str, rank: int, make_loop: Callable[..., Loop] | None = None) -> NoReturn:
+    """Run one rank and end the process: 0 = its final record is delivered, 1 = it is not.
+
+    Args:
+        make_loop: makes another loop than ``Loop`` of the same parts, for measuring the instrument itself.
+    """
     status = 1
     try:
         job = load_job(job_path)
-        status = run(job, rank)
+        status = run(job, rank, make_loop)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -49,13 +53,13 @@ def main(job_path: str, rank: int) -> NoReturn:
         os._exit(status)
 
 
-def run(job: JobFile, rank: int) -> int:
+def run(job: JobFile, rank: int, make_loop: Callable[..., Loop] | None = None) -> int:
     """Run one rank of ``job``; its exit status. Whatever goes wrong is in the spool when it returns."""
     is_measured = job.role == "measured"
     spool = Path(job.spool_dir) / f"rank{rank}.jsonl"
     recorder = Recorder(spool)
     try:
-        delivered = _measure(job, rank, recorder)
+        delivered = _measure(job, rank, recorder, make_loop)
     except BaseException as error:
         failure = classify(error)
         print(failure.traceback, file=sys.stderr, flush=True)
@@ -78,7 +82,7 @@ def run(job: JobFile, rank: int) -> int:
     return 0 if delivered else 1
 
 
-def _measure(job: JobFile, rank: int, recorder: Recorder) -> bool:
+def _measure(job: JobFile, rank: int, recorder: Recorder, make_loop: Callable[..., Loop] | None) -> bool:
     """Set up, loop, final record; whether the states were intact and in place all along."""
     placement = job.placement(rank)
     _complete_environment(job, rank, placement.local_rank)
@@ -109,7 +113,7 @@ def _measure(job: JobFile, rank: int, recorder: Recorder) -> bool:
     watch.uuid = device.uuid
     if placement.local_rank == 0:
         recorder.write("environment", **environment.describe(device, job.env))
-    loop, config = _prepare(job, rank, device, recorder)
+    loop, config = _prepare(job, rank, device, recorder, make_loop)
     bound = _gather(job.world_size, numa_node)
     watch.own_pids = _gather(job.world_size, os.getpid())
     watch.own_count = job.local_size + (loop.holder is not None)
@@ -167,7 +171,9 @@ def _check_device(device: Device, wanted_uuid: str | None) -> None:
         raise RankError("wrong_device", f"runs on {device.uuid} instead of {wanted_uuid}")
 
 
-def _prepare(job: JobFile, rank: int, device: Device, recorder: Recorder) -> tuple[Loop, dict[str, object]]:
+def _prepare(
+    job: JobFile, rank: int, device: Device, recorder: Recorder, make_loop: Callable[..., Loop] | None
+) -> tuple[Loop, dict[str, object]]:
     """The process group, the compiled optimizer, the engine, and the loop around it."""
     import deepspeed
     from deepspeed.accelerator import get_accelerator
@@ -196,7 +202,7 @@ def _prepare(job: JobFile, rank: int, device: Device, recorder: Recorder) -> tup
     torch.manual_seed(SEED + rank)
     hold = axis_int(values, "hold_bytes")
     holder = HolderProcess(device.uuid or "cpu", hold) if hold else None
-    loop = Loop(
+    loop = (make_loop or Loop)(
         values=values,
         engine=engine,
         sleeper=Sleeper(engine, values),

@@ -202,6 +202,12 @@ def invented(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "link_sizes.json").write_text(json.dumps(copies))
     ways = {"rows": [size | {"way": "copied", "whole_s": 0.91, "pinning_s": 0.44}]}
     (folder / "pinning_ways.json").write_text(json.dumps(ways))
+    cost = {
+        "hidden_dim": 8192, "turn": "sampler", "call": "offload_s", "iterations": 40, "bare_s": 0.16,
+        "difference_s": 0.0004, "difference_share": 0.0025, "low_share": 0.001, "high_share": 0.004,
+    }  # fmt: skip
+    costs = [cost, cost | {"turn": "checksums", "difference_share": -0.0142}]
+    (folder / "instrument_cost.json").write_text(json.dumps({"limit_share": 0.01, "costs": costs}))
     (folder / "campaign.json").write_text(json.dumps({"touched": {"gigabytes": 80.0}}))
     return folder
 
@@ -277,6 +283,21 @@ def test_what_was_pinned_unasked_stands_beside_the_blocking_copy_of_the_same_siz
 def test_raw_copies_and_raw_pinning_stand_beside_what_they_explain(full_page: str) -> None:
     assert "| default | 1,073,741,824 | up, fresh | 0.0200 s | 53.7 |" in section(full_page, "How far")
     assert "| default | 1,073,741,824 | copied | 0.910 s | 0.440 s |" in section(full_page, "What pinning")
+
+
+def test_what_the_instrument_costs_is_told_from_one_process_beside_the_scatter_of_jobs(
+    full_page: str, invented: Path
+) -> None:
+    part = section(full_page, "What the instrument costs")
+    assert "the largest is -1.42% (checksums, offload, hidden_dim 8192)" in " ".join(part.split())
+    assert "| sampler | offload | 40 | 0.160 s | 0.400 ms | +0.25% | +0.10% to +0.40% | yes |" in part
+    assert "| -1.42% | +0.10% to +0.40% | no |" in part
+    [spans] = query(
+        invented / "invented.db",
+        """SELECT MAX(offload_s_median) / MIN(offload_s_median), MAX(reload_s_median) / MIN(reload_s_median)
+           FROM job_summary WHERE sweep = 'instrument' AND NOT checksums AND sampler_hz = 0""",
+    )
+    assert f"differ among themselves by up to {max(spans) - 1:.1%} (" in " ".join(part.split())
 
 
 def test_the_launchers_compared_are_in_the_tables_of_starting_and_in_no_other(full_page: str) -> None:
