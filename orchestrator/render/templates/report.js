@@ -34,17 +34,22 @@
     place.hidden = !traces.length;
     if (!traces.length) return;
     const narrow = place.clientWidth < 560;
+    let high = layout.height;
     if (narrow) {  // the legend stands below, and plotly would let it scroll
-      const named = traces.filter((trace) => trace.name && trace.showlegend !== false).flatMap((trace) => trace.name.split("<br>"));
-      place.style.minHeight = 270 + 17 * named.length + "px";
+      const named = traces.filter((trace) => trace.name && trace.showlegend !== false);
+      const lines = named.flatMap((trace) => trace.name.split("<br>")).length;
+      const groups = named.filter((trace) => trace.legendgroup).length;  // plotly sets them apart
+      high = high || Math.max(400, 280 + 17 * lines + 12 * groups);
     }
+    // Said to plotly, too: it keeps the height of the first drawing else.
+    place.style.height = high ? high + "px" : "";
     const base = {
       margin: { l: 58, r: 14, t: narrow ? 12 : 36, b: narrow ? 40 : 62 },
       font: { family: "system-ui, sans-serif", size: narrow ? 11 : 13, color: "#1b1f24" },
       legend: narrow ? { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, font: { size: 10 } } : { x: 1.01, y: 1 },
       paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", hoverlabel: { align: "left" },
     };
-    const merged = Object.assign(base, layout);
+    const merged = Object.assign(base, layout, high ? { height: high } : { autosize: true });
     for (const axis of ["xaxis", "yaxis"]) {
       merged[axis] = Object.assign({ gridcolor: "#e4e8ec", zerolinecolor: "#d0d7de", linecolor: "#8c959f", automargin: true }, merged[axis]);
       // With a standoff the margin makes room for the title, which was cut otherwise.
@@ -165,7 +170,6 @@
     // Each bar is as high as its name, which else would lie over its neighbour's.
     const high = bars.reduce((sum, bar) => sum + Math.max(2, lines(bar.label, BAR_LETTERS).length + 1) * 17, 0);
     const height = Math.max(260, high + (byId("plot-split").parentElement.clientWidth < 560 ? 190 : 130));
-    byId("plot-split").style.height = height + "px";
     draw("plot-split", traces, { barmode: "stack", height: height, xaxis: { title: { text: "seconds" } }, yaxis: { autorange: "reversed" } }, "Nothing to split.");
   }
 
