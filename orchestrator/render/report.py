@@ -171,7 +171,8 @@ def people_table(report: Report) -> tuple[list[str], list[list[Value]]]:
 def _headline_texts(summary: Summary) -> dict[str, str]:
     metrics = summary.metrics
     down, up = metrics["offload_link_share"].median, metrics["reload_link_share"].median
-    known = down is not None or up is not None
+    # Where nothing is copied (a buffer that is only freed) there is no share either.
+    known = (down is not None or up is not None) and metrics["copied_bytes"].median != 0
     share = " / ".join("–" if one is None else percent(one) for one in (down, up)) + " %" if known else ""
     freed = "n/a" if summary.on_cpu else _median_text("freed_bytes", metrics["freed_bytes"])
     return {

@@ -112,6 +112,16 @@ def test_a_known_direction_is_shown_beside_an_unknown_one(report_of: Make) -> No
         assert things(report)["unprobed"].startswith("1 job ")
 
 
+def test_what_copies_nothing_has_no_share_of_the_link(report_of: Make) -> None:
+    plans = [JobPlan(axes(included_state=states)) for states in ("all", "contiguous_grad_buffer")]
+    nothing = "copied_bytes = 0, offload_link_share = 0, reload_link_share = 0 WHERE job_id = 2"
+    with report_of(plans, nothing) as report:
+        columns, rows = people_table(report)
+    whole, freed = (row[columns.index("of link")] for row in rows)
+    assert str(whole).endswith(" %")
+    assert freed == "–"
+
+
 def test_bytes_that_differ_once_are_told_from_bytes_that_always_do(report_of: Make) -> None:
     plans = [JobPlan(axes(dtype=dtype)) for dtype in ("bfloat16", "float32")]
     with report_of(
