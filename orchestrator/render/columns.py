@@ -142,6 +142,16 @@ def shown_columns(
     return fitting(names, [heading(name) for name in names], texts, spare, room)
 
 
+def fits(names: Sequence[str], rows: Sequence[Sequence[object]], spare: Spare, room: int | None) -> bool:
+    """Whether the columns that are not spare fit the room; no others are looked at."""
+    if room is None:
+        return True
+    spared = set(spare.names)
+    kept = [number for number, name in enumerate(names) if name not in spared]
+    narrowed = [[row[number] for number in kept] for row in rows]
+    return shown_columns([names[number] for number in kept], narrowed, Spare(), room) is not None
+
+
 def fitting(
     names: Sequence[str],
     headings: Sequence[str],

@@ -10,7 +10,7 @@ from orchestrator.analysis.example import FOUR_SETTINGS, ExampleTable, example_r
 from orchestrator.analysis.jobs import Job, Value, axis_text, axis_value
 from orchestrator.analysis.report import AXIS_PREFIX, Report, constants, summary_table
 from orchestrator.analysis.summary import Spread, Summary
-from orchestrator.render.columns import Spare, shown_columns
+from orchestrator.render.columns import Spare, fits
 from orchestrator.render.formats import render_rows
 from orchestrator.render.narrow import (
     BOUNDLESS,
@@ -66,9 +66,9 @@ def write_summaries(report: Report, style: Style, out: IO[Any]) -> None:
     columns, texts = people_table(report)
     spare = spare_figures(columns, texts)
     room = style.room(out)
-    if shown_columns(columns, texts, spare, room) is None:
+    if not fits(columns, texts, spare, room):
         merged = merged_axes(columns, texts, report.axes)
-        if shown_columns(*merged[:2], spare, room) is not None:
+        if fits(*merged[:2], spare, room):
             columns, texts, usual = merged
             _say([f"unless a row says otherwise: {usual}"] if usual else [], style, out)
     _draw(columns, texts, style, out, spare)
@@ -94,10 +94,10 @@ def write_rows(
     wanted = report.metrics or TIMES
     spare = spare_columns(columns, said, axes, wanted)
     room = style.room(out)
-    if shown_columns(columns, said, spare, room) is None:
+    if not fits(columns, said, spare, room):
         merged = merged_axes(columns, said, axes)
         less = spare_columns(*merged[:2], [WHERE], wanted)
-        if shown_columns(*merged[:2], less, room) is not None:
+        if fits(*merged[:2], less, room):
             columns, said, usual = merged
             spare = less
             _say([f"unless a row says otherwise: {usual}"] if usual else [], style, out)
