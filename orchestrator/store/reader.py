@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, text
@@ -30,6 +29,9 @@ _PRAGMAS = frozenset(
     "table_info table_xinfo table_list index_list index_info foreign_key_list database_list".split()
 )
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension"})
+_FIRST_WORD = re.compile(r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(\w+)", re.DOTALL)
+_CURSOR_WORDS = frozenset({"select", "with", "values", "table"})
+_OTHER_WORDS = frozenset({"explain", "show"})
 
 
 def run_sql(connection: Connection, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -38,45 +40,74 @@ def run_sql(connection: Connection, query: str) -> tuple[list[str], list[tuple[A
     Raises:
         OrchError: the statement is wrong, or is not a query.
     """
-    with _nothing_but_reading(connection):
-        try:
-            result = connection.exec_driver_sql(_for_driver(connection, _bare(query)))
-        except DBAPIError as e:
-            raise _sql_error(e) from e
-        except (sqlite3.Warning, sqlite3.ProgrammingError) as e:
-            raise OrchError(f"{e}", "SQL") from e
-        if not result.returns_rows:
-            raise OrchError("that is not a query: it gives no rows", "SQL", "orch sql only reads")
-        try:
-            return list(result.keys()), [tuple(row) for row in result]
-        except DBAPIError as e:
-            raise _sql_error(e) from e
-
-
-def _bare(query: str) -> str:
     bare = query.strip().rstrip(";").strip()
     if not bare:
         raise OrchError("the query is empty", "SQL", 'for example: orch sql "SELECT * FROM job_summary"')
-    return bare
+    if connection.dialect.name == "postgresql":
+        return _of_postgresql(connection, bare)
+    driver: Any = connection.connection.driver_connection
+    driver.set_authorizer(_authorize)
+    try:
+        return _of_sqlite(connection, bare)
+    finally:
+        driver.set_authorizer(None)
 
 
-def _for_driver(connection: Connection, query: str) -> str:
-    """psycopg looks for placeholders; without any it would also allow several statements."""
-    return query.replace("%", "%%") if connection.dialect.name == "postgresql" else query
+def _of_sqlite(connection: Connection, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    try:
+        result = connection.exec_driver_sql(query)
+        if not result.returns_rows:
+            raise _no_query()
+        return list(result.keys()), [tuple(row) for row in result]
+    except DBAPIError as e:
+        raise _sql_error(e.orig) from e
+    except (sqlite3.Warning, sqlite3.ProgrammingError) as e:
+        raise OrchError(f"{e}", "SQL") from e
 
 
-def _sql_error(error: DBAPIError) -> OrchError:
-    lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
+def _of_postgresql(connection: Connection, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """A read-only transaction alone does not do: a statement behind a semicolon could end it, COPY writes
+    files. A cursor can be declared for one SELECT only, and a prepared statement is one."""
+    import psycopg
+
+    found = _FIRST_WORD.match(query)
+    word = found[1].lower() if found else ""
+    if word not in _CURSOR_WORDS | _OTHER_WORDS:
+        raise _no_query()
+    connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+    driver: Any = connection.connection.driver_connection
+    try:
+        if word in _CURSOR_WORDS:
+            with driver.cursor(name="orch_sql") as cursor:
+                cursor.execute(query)
+                return [column.name for column in cursor.description], cursor.fetchall()
+        with driver.cursor() as cursor:
+            cursor.execute(query, prepare=True)
+            return [column.name for column in cursor.description], cursor.fetchall()
+    except psycopg.Error as e:
+        raise _sql_error(e) from e
+
+
+def _no_query() -> OrchError:
+    return OrchError("that is not a query: it gives no rows", "SQL", "orch sql only reads")
+
+
+def _sql_error(error: BaseException | None) -> OrchError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     what = lines[0] if lines else "the query failed"
-    if "not authorized" in what or "read-only transaction" in what or "readonly database" in what:
+    if any(words in what for words in _WRITES):
         return OrchError("orch sql only reads", "SQL", "use sqlite3 or psql to change a database by hand")
+    if "multiple commands" in what:
+        return OrchError("more than one statement", "SQL", "give one at a time")
     return OrchError(what, "SQL", _meant(what) or "the tables are described in docs/database.md")
 
 
+_WRITES = ("not authorized", "read-only transaction", "readonly database", "data-modifying statements")
 # SQLite's words, and PostgreSQL's.
 _UNKNOWN = re.compile(
-    r'no such (?:column|table): (?:\w+\.)?"?(\w+)|(?:column|relation) "?(?:\w+\.)?(\w+)"? does not'
+    r'no such (column|table): (?:\w+\.)?"?(\w+)|(column|relation) "?(?:\w+\.)?(\w+)"? does not'
 )
+_RELATION = re.compile(r"CREATE (?:TABLE|VIEW) (\w+)")
 
 
 def _meant(what: str) -> str:
@@ -84,23 +115,12 @@ def _meant(what: str) -> str:
     found = _UNKNOWN.search(what)
     if found is None:
         return ""
-    names = set(re.findall(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[a-z]{3,}", "\n".join(statements(schema_sql()))))
-    near = difflib.get_close_matches((found[1] or found[2]).lower(), sorted(names), 3)
+    schema = "\n".join(statements(schema_sql()))
+    is_column = (found[1] or found[3]) == "column"
+    words = r"[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[a-z]{3,}"
+    names = set(re.findall(words, schema) if is_column else _RELATION.findall(schema))
+    near = difflib.get_close_matches((found[2] or found[4]).lower(), sorted(names), 3)
     return f"did you mean {', '.join(near)}?" if near else ""
-
-
-@contextmanager
-def _nothing_but_reading(connection: Connection) -> Iterator[None]:
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("SET TRANSACTION READ ONLY")
-        yield
-        return
-    driver: Any = connection.connection.driver_connection
-    driver.set_authorizer(_authorize)
-    try:
-        yield
-    finally:
-        driver.set_authorizer(None)
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: object) -> int:

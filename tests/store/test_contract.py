@@ -306,7 +306,7 @@ def test_link_probes_around_a_job_give_its_share(store: Store, tmp_path: Path) -
     assert row == pytest.approx((1 / 0.115, 10.0, 0.1 / 0.115, 20.0, 0.0))
 
 
-def test_nothing_but_reading_in_sql(store: Store) -> None:
+def test_nothing_but_reading_in_sql(store: Store, tmp_path: Path) -> None:
     change = store.put_sweep(make_plan())
     for query in (
         "DELETE FROM job", "UPDATE sweep SET name = 'x'", "DROP TABLE event", "CREATE TABLE t (x INTEGER)",
@@ -315,13 +315,36 @@ def test_nothing_but_reading_in_sql(store: Store) -> None:
         "SELECT nothing",
         "WITH gone AS (DELETE FROM job RETURNING 1) SELECT * FROM gone", "VACUUM", "BEGIN",
         "SELECT load_extension('x')",
+        "ROLLBACK; BEGIN READ WRITE; DELETE FROM job; COMMIT",
+        "SET TRANSACTION READ WRITE; DELETE FROM job; COMMIT",
+        "SELECT 1; COMMIT; BEGIN READ WRITE; DELETE FROM job; COMMIT; SELECT 2", "SELECT 1; SELECT 2",
+        "/* a note */ -- and\n DELETE FROM job", "EXPLAIN ANALYZE DELETE FROM job", "SHOW ALL; COMMIT",
+        f"COPY job TO '{tmp_path / 'copied'}'",
     ):  # fmt: skip
         with pytest.raises(OrchError) as caught:
             store.sql(query)
         assert caught.value.exit_status == 2, query
         assert "\n" not in caught.value.render()
     assert store.counts(change.sweep_id)[JobStatus.pending] == 2
-    assert store.sql("SELECT '50%' AS share, ':x' AS name") == (["share", "name"], [("50%", ":x")])
+    assert not (tmp_path / "copied").exists()
+    for query in (
+        "SELECT '50%' AS share, ':x' AS name", "-- a note\nSELECT '50%' AS share, ':x' AS name;",
+        "WITH one AS (SELECT '50%' AS share) SELECT share, ':x' AS name FROM one;\n",
+    ):  # fmt: skip
+        assert store.sql(query) == (["share", "name"], [("50%", ":x")])
+    assert store.sql("SELECT 1 AS a, 2 AS a") == (["a", "a"], [(1, 2)])
+    assert store.sql("SELECT job_id FROM job WHERE 1 = 0") == (["job_id"], [])
+    assert store.sql("EXPLAIN SELECT 1")[1]
+
+
+def test_a_misspelt_table_is_answered_with_tables_and_a_column_with_columns(store: Store) -> None:
+    with pytest.raises(OrchError, match="did you mean iteration"):
+        store.sql("SELECT 1 FROM iterations")
+    with pytest.raises(OrchError, match="described in docs") as caught:
+        store.sql("SELECT 1 FROM nope")  # "copies" is near, but a column
+    assert "did you mean" not in caught.value.render()
+    with pytest.raises(OrchError, match="did you mean offload_s_median"):
+        store.sql("SELECT offload_s_medain FROM job_summary")
 
 
 def test_errors_of_ranks_are_kept(store: Store, tmp_path: Path) -> None:
