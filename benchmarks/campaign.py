@@ -138,10 +138,10 @@ class Campaign:
             sizes = [str(size // self.divisor) for size in (4096, 8192)]
             blocks = ["60", "40"] if self.divisor == 1 else ["4", "4"]
             return [*words, "--hidden-dim", *sizes, "--blocks", *blocks]
-        words += ["--hidden-dim", str(4096 // self.divisor), "--nlayers", "8"]
+        hidden_dim = 4096 if name == "example_loop" else 12288
+        words += ["--hidden-dim", str(hidden_dim // self.divisor), "--nlayers", "8"]
         if name == "example_loop":
             return [*words, "--script", str(self.script), "--db", str(self.database)]
-        words += ["--iteration", "4"] if self.divisor > 1 else []
         return [*words, "--limit-s", f"{self.until - RESERVE_S - time.monotonic():.0f}"]
 
     def _divided(self, size: re.Match[str]) -> str:

@@ -7,7 +7,8 @@ The launchers take turns round by round, so that a drift of the machine meets al
 cell: the losses, the copied and freed bytes, and (within 0.5 %) the number of objects that Python's
 collector tracks. Of the times it prints the ratio to ``deepspeed``'s of offload and reload, pooled over the
 cells: the median over rounds and a bootstrap interval of 90 %, which is to lie inside ±3 %. Below stands
-the same of each cell by itself.
+the same of each cell by itself, and of the collection in an offload where the cells have ``instrumented``
+iterations.
 
 ``--rounds`` counts all rounds in the database of ``--folder``: a later call adds what is missing, on another
 machine too. A round counts when all its jobs are there, of every launcher, and ran on one device. With
@@ -29,7 +30,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.parity_figures import FEWEST_ROUNDS, REFERENCE, Found, differences, judged, whole_rounds
+from benchmarks.parity_figures import (
+    FEWEST_ROUNDS,
+    METRICS,
+    REFERENCE,
+    Found,
+    differences,
+    judged,
+    whole_rounds,
+)
 from benchmarks.stopping import Stop, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +59,8 @@ QUERY = """
 SELECT j.cell, j.repeat, j.pin_memory, j.gc_freeze, j.status, r.offload_s_median, r.reload_s_median,
        r.copied_bytes, r.freed_bytes, a.tracked_objects, a.launch_mode, a.host, a.device_uuids,
        (SELECT MAX(i.loss) FROM iteration i WHERE i.attempt_id = r.attempt_id AND i.rank = 0
-        AND i.iteration = j.iteration - 1) AS loss
+        AND i.iteration = j.iteration - 1) AS loss,
+       (SELECT AVG(i.offload_gc_s) FROM iteration i WHERE i.attempt_id = r.attempt_id) AS offload_gc_s
 FROM job j JOIN sweep s ON s.sweep_id = j.sweep_id
 LEFT JOIN job_result r ON r.job_id = j.job_id LEFT JOIN attempt a ON a.attempt_id = r.attempt_id
 WHERE s.name = 'parity-{launcher}' AND j.in_spec
@@ -162,7 +172,7 @@ def tell(about: dict[str, Any], found: Found, save: Path | None) -> int:
     missing = max(FEWEST_ROUNDS - len(whole), 0)
     problems = differences(found, whole)
     ratios = [] if missing else judged(found, whole)
-    pooled = [row for row in ratios if row["cell"] == "all"]
+    pooled = [row for row in ratios if row["cell"] == "all" and row["metric"] in METRICS]
     for row in ratios:
         verdict = ("inside" if row["inside"] else "not inside") + " ±3%" if row in pooled else ""
         print(f"{row['launcher']:6s} {row['metric']:17s} {row['cell']:28s} ratio {row['ratio']:.4f}"

@@ -15,6 +15,9 @@ RESAMPLES = 4000
 FEWEST_ROUNDS = 4
 """With fewer the interval says nothing."""
 METRICS = ("offload_s_median", "reload_s_median")
+COLLECTION = "offload_gc_s"
+"""Of iterations that are timed part by part, where a cell asks for them: told, not judged, since the
+collector alone scatters by several per cent, and at large sizes hides behind the copies."""
 
 Found = dict[str, dict[tuple[str, int], dict[str, Any]]]
 """Launcher → (cell, round) → figures."""
@@ -79,8 +82,10 @@ def judged(found: Found, rounds: Collection[int]) -> list[dict[str, Any]]:
     for launcher in found:
         if launcher == REFERENCE:
             continue
-        for metric in METRICS:
+        for metric in (*METRICS, COLLECTION):
             pairs = _pairs(found, launcher, metric, rounds)
+            if not pairs:
+                continue
             for name, by_cell in (("all", pairs), *((name, {name: pairs[name]}) for name in sorted(pairs))):
                 middle, low, high, count = ratios(by_cell)
                 rows.append(
@@ -96,8 +101,10 @@ def _pairs(found: Found, launcher: str, metric: str, rounds: Collection[int]) ->
     """Cell → the ratios to the reference, one a round."""
     pairs: dict[str, list[float]] = defaultdict(list)
     for (cell, number), reference in found[REFERENCE].items():
-        if number in rounds and (divisor := reference[metric]):
-            pairs[_named(reference)].append(found[launcher][cell, number][metric] / divisor)
+        if number in rounds:
+            value, divisor = found[launcher][cell, number][metric], reference[metric]
+            if value and divisor:
+                pairs[_named(reference)].append(value / divisor)
     return dict(pairs)
 
 

@@ -87,19 +87,18 @@ STAGES = (
         ("benchmarks.example_loop", "--name", "example_loop", "--trials", "2", "--orch-trials", "2"),
         8 * 34 + 8 * 11 + 10, least_s=4 * 34 + 4 * 11 + 10,
     ),
-    # A job by the deepspeed command takes some 30 s whatever is in it, so the cells are those whose jobs
-    # differ least: pinned ones. In ten jobs of one cell at this size (sweep example_4096) pageable offloads
-    # have a standard deviation of 5 to 15 %, pinned reloads of 0.3 to 0.8 %, pinned offloads of 8 to 12 %,
-    # all but a few per cent of it in one or two jobs of a disturbed minute; that is Python's collector,
-    # without it (gc_freeze, sweep instrument) it is 2 %. Both stay: without the collector, which the
-    # launcher's heap might slow, nothing would be told apart, and without the quiet cell the interval would
-    # need thirty rounds. Larger sizes cost more a job and scatter no less; more iterations a job would help
-    # little, since jobs differ more than the iterations within one. A round takes about 130 s: three or four
-    # in a call, and a second call narrows the interval.
+    # A job by the deepspeed command takes 25 s before its loop whatever is in it, so rounds are few and the
+    # cell has to be one whose jobs hardly differ. At 4096 × 8 ten jobs of one cell have offloads with a
+    # standard deviation of 5 to 15 % (sweep example_4096): Python's collector is most of them, pageable
+    # copies are no steadier, and four rounds would not tell 3 %. From 12288 × 8 on the collection hides
+    # behind pinned copies, heap not frozen: iterations of a process lie within 1 %, and at 16384, where a
+    # round would take twice as long, three jobs of three cells within 0.4 % (sweep findings). Pinning by
+    # registration saves each job 15 s. The last iteration is timed part by part: that shows the collection,
+    # which the times no longer do. Some 115 s a round, four in a call; a second call narrows the interval.
     Stage(
         "parity", "parity",
-        ("benchmarks.parity", "--rounds", "12",
-         *replaced(pin_memory="true", non_blocking="true", reload_non_blocking="true",
-                   pin_backend="host_register:16")), 540, least_s=150,
+        ("benchmarks.parity", "--rounds", "12", "--iteration", "6",
+         *replaced(pin_memory="true", non_blocking="true", reload_non_blocking="true", gc_freeze="false",
+                   pin_backend="host_register:16", warmup=1, instrumented=1)), 530, least_s=130,
     ),
 )  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.parity import tell
 from benchmarks.parity_figures import Found, differences, judged, whole_rounds
 from tests.benchmarks.running import TINY, Benchmark
 
@@ -21,7 +23,7 @@ def invented(rounds: int, *launchers: str, slower: float = 1.0) -> Found:
             (cell, number): {
                 "status": "ok", "launch_mode": launcher, "host": "a", "device_uuids": "GPU-1", "loss": 1.5,
                 "copied_bytes": 80, "freed_bytes": 90, "tracked_objects": 1000, "pin_memory": 1,
-                "gc_freeze": cell == FROZEN, "reload_s_median": 0.5,
+                "gc_freeze": cell == FROZEN, "reload_s_median": 0.5, "offload_gc_s": None,
                 # A round is slower than the one before it, for everybody.
                 "offload_s_median": (1 + number) * (1 if launcher == "deepspeed" else slower),
             }
@@ -69,6 +71,20 @@ def test_times_are_compared_within_rounds_over_all_cells_and_in_each(slower: flo
     assert rows[0]["ratio"] == pytest.approx(slower) and rows[3]["low"] == rows[3]["high"] == 1
 
 
+def test_the_collection_is_told_where_it_was_timed_and_is_not_judged(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = invented(4, "fork")
+    for key, row in found["fork"].items():
+        row["offload_gc_s"] = 0.4 if key[0] == PLAIN else None
+        found["deepspeed"][key]["offload_gc_s"] = 0.2
+    assert tell({}, found, tmp_path / "parity.json") == 0
+    assert "fork   offload_gc_s      pinned, plain                ratio 2.0000" in capsys.readouterr().out
+    saved = json.loads((tmp_path / "parity.json").read_text())
+    assert [row["metric"] for row in saved["ratios"]] == ["offload_s_median", "reload_s_median"]
+    assert [row["pairs"] for row in saved["cells"] if row["metric"] == "offload_gc_s"] == [4, 4]
+
+
 @pytest.fixture
 def benchmark_of(tmp_path: Path) -> Iterator[Any]:
     """Starts the benchmark with one tiny cell through ``fork``; its database stays in a folder."""
@@ -77,7 +93,8 @@ def benchmark_of(tmp_path: Path) -> Iterator[Any]:
     def start(*words: str) -> Benchmark:
         bench = Benchmark(
             tmp_path, "parity", "--hidden-dim", "32", "--nlayers", "2", "--iteration", "4", *TINY,
-            "--set", "pin_memory=true", "--set", "gc_freeze=true", "--launchers", "fork",
+            "--set", "pin_memory=true", "--set", "gc_freeze=true", "--set", "instrumented=1",
+            "--launchers", "fork",
             "--folder", str(tmp_path / "run"), "--save", str(tmp_path / "parity.json"), *words,
         )  # fmt: skip
         started.append(bench)
@@ -106,6 +123,7 @@ def test_rounds_stop_at_the_limit_without_a_verdict_and_a_later_call_adds_the_re
     assert [(row["metric"], row["pairs"]) for row in found["ratios"]] == [
         ("offload_s_median", 4), ("reload_s_median", 4)
     ]  # fmt: skip
+    assert [row["pairs"] for row in found["cells"] if row["metric"] == "offload_gc_s"] == [4, 4]
     # Times of a loaded host may differ; nothing else may.
     assert [line for line in found["problems"] if "is not within 3%" not in line] == []
     # Each launcher was first in turn, and the first round was not run again.
