@@ -82,6 +82,7 @@ def check_leftovers(settings: Settings) -> list[Finding]:
     if not leftovers:
         return []
     held_bytes = sum(path.stat().st_size for path in leftovers)
-    message = f"{len(leftovers)} shared-memory files of dead jobs hold {size(held_bytes)} of RAM"
+    files = "1 shared-memory file" if len(leftovers) == 1 else f"{len(leftovers)} shared-memory files"
+    message = f"{files} of dead jobs: {size(held_bytes)} of RAM"
     evidence = ", ".join(str(path) for path in leftovers[:3]) + (", …" if len(leftovers) > 3 else "")
     return [warn("leftovers", message, evidence, "orch doctor --fix leftovers")]

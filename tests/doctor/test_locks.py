@@ -140,6 +140,7 @@ def test_leftover_shared_memory_is_reported_and_removed_but_not_what_is_mapped(t
         assert find_leftovers(settings) == [dead]
         (finding,) = check_leftovers(settings)
         assert finding.severity is Severity.WARN
+        assert finding.message.startswith("1 shared-memory file of dead jobs: ")
         assert finding.mend == "orch doctor --fix leftovers"
         assert mend(Fix.LEFTOVERS, settings) == [f"removed {dead}"]
     finally:
