@@ -1,7 +1,7 @@
 """The figures of one job from its rows: pure, no database. ``job_result`` holds what this returns.
 
-Medians and percentiles are over warm iterations (neither warm-up nor instrumented) of the maximum
-over ranks: the slowest rank decides when the engine is asleep.
+Medians and percentiles are over warm iterations (neither warm-up, nor instrumented, nor the first of the
+process) of the maximum over ranks: the slowest rank decides when the engine is asleep.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class IterationFigures:
     @property
     def is_warm(self) -> bool:
         """Whether it enters medians."""
-        return not self.is_warmup and not self.is_instrumented
+        return not (self.is_warmup or self.is_cold or self.is_instrumented)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,9 +47,8 @@ _ROWS = st.lists(
 @given(rows=_ROWS)
 def test_headline_is_the_median_of_the_slowest_ranks(rows: list[IterationFigures]) -> None:
     found = figures(rows, OK)
-    warm = [
-        row for row in rows if not row.is_warmup and not row.is_instrumented and row.offload_s is not None
-    ]
+    plain = [row for row in rows if not (row.is_warmup or row.is_cold or row.is_instrumented)]
+    warm = [row for row in plain if row.offload_s is not None]
     slowest = [
         max(row.offload_s for row in warm if row.iteration == number and row.offload_s is not None)
         for number in sorted({row.iteration for row in warm})
@@ -161,6 +160,14 @@ def test_faster_than_the_link_is_not_valid() -> None:
         True, device_uuids=["g"], probes=[_probe("down", 1.0, 5)], timed_from_at="2026-07-01T12:10:00Z"
     )
     assert not figures(_warm(copied_bytes=10**9), about)["is_valid"]
+
+
+def test_the_cold_iteration_is_in_no_median_when_nothing_is_warm_up() -> None:
+    rows = [IterationFigures(0, number, is_cold=number == 0, offload_s=9.0 - number) for number in range(3)]
+    found = figures(rows, OK)
+    assert (found["offload_s_median"], found["warm_iterations"], found["offload_cold_s"]) == (7.5, 2, 9.0)
+    alone = figures(rows[:1], OK)
+    assert (alone["offload_s_median"], alone["warm_iterations"], alone["offload_cold_s"]) == (None, 0, 9.0)
 
 
 def test_cold_iteration_is_kept_apart_and_leak_is_a_slope() -> None:
