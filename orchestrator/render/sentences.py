@@ -49,7 +49,17 @@ def best_lines(report: Report) -> list[str]:
             if others := len(same) - sum(count for _, count in named):
                 rest += f"; others ({others})"
             lines.append(f"  the fastest in {len(same)} comparisons: {rest}")
-    return lines or ["no valid job to name a best setting from"]
+    return lines or ["no valid job to name a best setting from" + _all_flagged(report.jobs)]
+
+
+def _all_flagged(jobs: JobSet) -> str:
+    """Where every job with figures carries a flag: which ones."""
+    flags = [job.flags() for job in jobs.measured]
+    if not flags or not all(flags):
+        return ""
+    names = ", ".join(dict.fromkeys(flag for found in flags for flag in found))
+    every = "the only one with figures carries" if len(flags) == 1 else f"all {len(flags)} with figures carry"
+    return f": {every} a flag ({names})"
 
 
 def _memory_text(report: Report, best: Best) -> str:

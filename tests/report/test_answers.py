@@ -73,6 +73,15 @@ def test_a_faster_cell_with_a_flag_is_named_beside_the_best(report_of: Make) -> 
         assert f"  faster, but flagged and so left out: {cell} (overlapped)" in best_lines(report)
 
 
+def test_why_no_setting_is_the_best_is_said(report_of: Make) -> None:
+    plans = [JobPlan(axes(non_blocking=value), overlapped=True) for value in (True, False)]
+    with report_of(plans) as report:
+        [line] = best_lines(report)
+    assert line.endswith("from: all 2 with figures carry a flag (overlapped)")
+    with report_of([JobPlan(axes(), status="failed")]) as report:
+        assert best_lines(report) == ["no valid job to name a best setting from"]
+
+
 @pytest.mark.parametrize(
     ("pinned", "drift", "flags"),
     [(True, 0.09, ()), (True, 0.12, ("link drifted",)), (False, 0.2, ()), (False, 0.4, ("link drifted",))],
