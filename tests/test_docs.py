@@ -89,3 +89,14 @@ def test_every_page_is_in_the_index() -> None:
     assert [page.name for page in PAGES if page.parent.name == "docs" and f"({page.name})" not in index] == [
         "README.md"
     ]
+
+
+def test_the_report_in_the_readme_is_the_one_that_its_command_prints() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"^```\n\$ orch (.*?)^```", text, re.MULTILINE | re.DOTALL)
+    command, *shown = block.splitlines()
+    words = [str(ROOT / word) if word.startswith("docs/") else word for word in shlex.split(command)]
+    done = CliRunner().invoke(main, words)
+    printed = iter([line.rstrip() for line in done.stdout.splitlines()])
+    # In this order; "…" stands for lines that were left out.
+    assert len(shown) > 10 and all(line in printed for line in shown if line != "…")
