@@ -176,9 +176,8 @@ def pinning(data: Data) -> str:
     rest = " and ".join(f"{seconds(row['rest_s'])} of {seconds(row['first_offload_s'])}" for row in largest)
     return f"""## {title}
 
-Once in a process under ZeRO-3, all of it in the first offload: {"; ".join(told)}. `pairs to pay`: after
-so many offload and reload pairs the pinned first offload has paid for itself, against pageable memory,
-blocking.
+Once in a process under ZeRO-3, all of it in the first offload: {"; ".join(told)}. `cycles to pay`:
+after so many cycles, the first one counted, it is ahead of pageable memory, blocking.
 
 A first offload is longer than pinning and a warm offload together; at {size(largest[0]["copied"])} the
 rest is {rest}. DeepSpeed makes each pinned buffer as a copy of an empty pageable one
