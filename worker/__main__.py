@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -48,24 +47,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def stand_alone(environ: os._Environ[str], local_rank: int) -> None:
-    """What a launcher would have set, for a single rank started by hand."""
-    # Set by the deepspeed command; DeepSpeed's CPU op then leaves 69 MB a rank in /dev/shm.
-    environ.pop("LOCAL_SIZE", None)
-    if "RANK" in environ and "WORLD_SIZE" in environ:
-        if local_rank >= 0:
-            environ.setdefault("LOCAL_RANK", str(local_rank))
-        return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the example; ends the process, because a torn-down engine may abort after a good run."""
     options = parse(arguments)
-    stand_alone(os.environ, options.local_rank)
+    from worker.alone import stand_alone
+
+    stand_alone(local_rank=options.local_rank)
     from worker.example import run_example
 
     run_example(

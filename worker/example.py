@@ -2,6 +2,9 @@
 
 It measures as the rest of orch does (``worker.clocks``): the figures are this rank's seconds until its
 device is idle, from a common start of all ranks, not the host's wall clock between two barriers.
+
+Importing it completes the variables of a rank that no launcher started, because a script's ``zero.Init``
+makes the process group before ``run_model`` is called.
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ import deepspeed.comm as dist
 from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.zero.offload_config import OffloadDeviceEnum, OffloadStateTypeEnum
 
+from worker.alone import stand_alone
 from worker.clocks import measure
 from worker.data import random_dataloader
 from worker.model import DTYPES, SimpleModel
 from worker.ops import load_comm_op, load_fused_adam
 
 LOG_FILE = "offload_states.log"
+
+stand_alone()
 
 
 def run_model(

@@ -59,7 +59,7 @@ def _run_options(command: click.decorators.FC) -> click.decorators.FC:
                 "timeout_s",
                 type=FiniteSeconds(min=0, min_open=True),
                 metavar="SECONDS",
-                help="Wall clock of a job, instead of limits.timeout_s.",
+                help="Wall clock of a job, instead of limits.timeout.",
             ),
             click.option("--retry-failed", is_flag=True, help="Run failed, timed out and oom jobs again."),
             click.option("--fail-fast", is_flag=True, help="Start nothing more after the first failure."),

@@ -52,11 +52,19 @@ def need_of_cell(cell: Cell, gpu_bytes: int | None, pinned_bytes: int | None) ->
         nodes=cell.num_nodes,
         gpu_bytes=gpu_bytes or 0,
         pinned_bytes=pinned_bytes or 0,
-        size=f"hidden_dim {cell.effective('hidden_dim')}, nlayers {cell.effective('nlayers')}",
+        size=_size(cell),
         num_gpus=cell.num_gpus,
         contention=cell.contention,
         cell=cell,
     )
+
+
+def _size(cell: Cell) -> str:
+    """What makes the job large, for a message; a named model brings its own layers."""
+    model = cell.effective("model")
+    if model in ("linear", "transformer"):
+        return f"hidden_dim {cell.effective('hidden_dim')}, nlayers {cell.effective('nlayers')}"
+    return f"model {model}"
 
 
 def gigabytes(count: int) -> str:

@@ -124,7 +124,9 @@ def write_example(report: Report, style: Style, out: IO[Any]) -> None:
         return
     flagged = any(job.flags() for job in report.jobs.measured)
     reading = "seconds, offload / load: medians of each trial's warm iterations" + "; ! = flagged" * flagged
-    _say([*caption_lines(report), reading], style, out)
+    # The blocks hold jobs without figures, too: what all of them have in common is less.
+    whole = replace(report, constants=constants(report.jobs, report.jobs.jobs))
+    _say([*caption_lines(whole), reading], style, out)
     for table in tables:
         names = ["trial", *(f"pin_memory={int(pin)} non_blocking={int(nb)}" for pin, nb in FOUR_SETTINGS)]
         title = ", ".join(axis_text(name, value) for name, value in table.axes) or None
@@ -154,11 +156,16 @@ def people_table(report: Report) -> tuple[list[str], list[list[Value]]]:
     names: list[str] = [*([] if report.by else ["cell"]), *report.axes, "jobs"]
     rows: list[list[Value]] = []
     figures = [_metric_texts(report, s) if report.metrics else _headline_texts(s) for s in report.summaries]
-    shown = [name for name in (figures[0] if figures else {}) if any(texts[name] for texts in figures)]
+    shown = [
+        name
+        for name in (figures[0] if figures else {})
+        # A metric asked for by name stays, to say that it has no figure.
+        if report.metrics or any(texts[name] for texts in figures)
+    ]
     for summary, texts in zip(report.summaries, figures, strict=True):
         key = (axis_value(name, value) for name, value in zip(report.axes, summary.key, strict=True))
         row: list[Value] = [*([] if report.by else [summary.jobs[0].cell6]), *key, len(summary.jobs)]
-        row += [texts[name] or "–" for name in shown]
+        row += [texts[name] or ("n/a" if report.metrics else "–") for name in shown]
         if several:
             row.append(environment_letter(report.jobs, summary.environment_id))
         rows.append([*row, "; ".join(summary.flags)])

@@ -23,7 +23,8 @@ from orchestrator.spec.source import Entry, Node
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 TEMPLATE_PREFIX = "x-"
 T = TypeVar("T")
-_SECONDS = ("timeout", "grace", "start_timeout", "hang")
+SECONDS = ("timeout", "grace", "start_timeout", "hang")
+"""Keys of ``limits`` as they are documented; inside, and as an alias in a file, each ends in ``_s``."""
 
 
 class WhenRule(BaseModel):
@@ -101,15 +102,16 @@ def _without_templates(root: Node) -> Node:
 
 
 def _with_seconds(root: Node, problems: Problems) -> Node:
-    """``limits: {timeout: 60}`` as ``timeout_s``: both spellings are read."""
+    """``limits: {timeout: 60}`` as ``timeout_s``: that spelling is read, too."""
     limits = root.entries.get("limits")
     if limits is None or not limits.node.is_mapping:
         return root
     renamed: dict[str, Entry] = {}
     for key, entry in limits.node.entries.items():
-        name = f"{key}_s" if key in _SECONDS else key
+        name = f"{key}_s" if key in SECONDS else key
         if name in renamed:
-            problems.add(entry.key_mark, f"'{name}' is given twice, once as '{name[:-2]}'", "remove one")
+            what = f"'{_as_documented(name)}' is given twice, once as '{name}'"
+            problems.add(entry.key_mark, what, "remove one")
         renamed[name] = entry
     entry = replace(limits, node=replace(limits.node, value=renamed))
     return replace(root, value={**root.entries, "limits": entry})
@@ -180,8 +182,9 @@ def _explain(item: Any, root: Node, known_keys: set[str], problems: Problems) ->
     """One pydantic error as place, what and fix."""
     path = _without_branches(item["loc"], root)
     mark, node = _place(root, path)
-    key = str(path[-1]) if path else ""
-    name = ".".join(str(part) for part in path)
+    said = [_as_documented(str(part)) if path[0] == "limits" else str(part) for part in path]
+    key = said[-1] if said else ""
+    name = ".".join(said)
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         known = known_keys if len(path) == 1 else _nested_fields(path)
         problems.add(_key_mark(root, path), f"there is no key '{key}' here", did_you_mean(key, known))
@@ -197,8 +200,14 @@ def _explain(item: Any, root: Node, known_keys: set[str], problems: Problems) ->
 
 def _nested_fields(path: Sequence[Any]) -> set[str]:
     if path[0] == "limits":
-        return {*_fields(Limits)}
+        return {_as_documented(name) for name in _fields(Limits)}
     return {"axis", "if"} if path[0] == "when" else set()
+
+
+def _as_documented(key: str) -> str:
+    """The spelling of a key of ``limits`` in messages."""
+    short = key.removesuffix("_s")
+    return short if short in SECONDS else key
 
 
 def _without_branches(loc: Sequence[Any], root: Node) -> list[Any]:

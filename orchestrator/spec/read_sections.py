@@ -71,10 +71,8 @@ class _Reader:
         except SpecError as error:
             self.problems.add(Mark(error.where), error.what, error.fix)
             return
-        mark = Mark(str(self.folder / str(node.value)[1:]))
-        for path, value in flatten(base):
-            if check_axis(f"ds.{path}", mark, self.problems):
-                self._set_base([Named(f"ds.{path}", mark, _node_of(value, mark))])
+        wrapper = Node({"ds": Entry(node.mark, base)}, node.mark)
+        self._set_base(named_axes(wrapper, self.problems, _is_value, "ds"))
 
     def _defaults(self) -> None:
         node = self.document.section("defaults")
@@ -273,15 +271,6 @@ def _inner_mark(axis: str, node: Node) -> Mark:
             except ValueRefused:
                 return item.mark
     return node.mark
-
-
-def _node_of(value: Any, mark: Mark) -> Node:
-    """A plain value from JSON as a node."""
-    if isinstance(value, list):
-        return Node([_node_of(item, mark) for item in value], mark)
-    if isinstance(value, dict):
-        return Node({key: Entry(mark, _node_of(item, mark)) for key, item in value.items()}, mark)
-    return Node(value, mark)
 
 
 def _key(value: Any) -> str:

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from orchestrator.spec.axes import AXES, STATE_NAMES, Axis, AxisType
 from orchestrator.spec.conditions import OPERATORS
-from orchestrator.spec.document import NAME_PATTERN
+from orchestrator.spec.document import NAME_PATTERN, SECONDS
 from orchestrator.spec.models import ARCHITECTURES
 from orchestrator.spec.options import ENGINE_SETTINGS, LauncherOptions, Limits
 from orchestrator.spec.presets import ALL, PRESETS
@@ -162,10 +162,12 @@ def _string(axis: Axis) -> Schema:
 
 
 def _limits() -> Schema:
-    """Both spellings of a time: with its unit, and as people write it."""
+    """A time under its documented key; the alias with its unit is marked, so that editors do not offer it."""
     schema = _described(Limits)
-    for name in [name for name in schema["properties"] if name.endswith("_s")]:
-        schema["properties"][name.removesuffix("_s")] = schema["properties"][name]
+    described = schema["properties"]
+    for name in SECONDS:
+        described[name] = described[f"{name}_s"]
+        described[f"{name}_s"] = {**described[name], "description": f"as {name}", "deprecated": True}
     return schema
 
 

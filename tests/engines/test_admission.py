@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.engines.admission import Need, refusal
+from orchestrator.engines.admission import Need, need_of_cell, refusal
 from orchestrator.engines.base import Capacity
 from orchestrator.engines.forecast import forecast
 from orchestrator.spec.cell import make_cell
@@ -66,3 +66,9 @@ def test_forecast_leaves_out_of_the_plan_what_will_be_skipped() -> None:
     admitted = forecast(plan).admitted(plan)
     assert [cell.effective("num_gpus") for cell in admitted.cells] == [1]
     assert len(admitted.jobs) == 2
+
+
+def test_size_of_a_named_model_is_its_name() -> None:
+    named = need_of_cell(make_cell({"model": "qwen2.5-1.5b"}), 0, 0)
+    own = need_of_cell(make_cell({"model": "transformer", "nlayers": 3}), 0, 0)
+    assert (named.size, own.size) == ("model qwen2.5-1.5b", "hidden_dim 1024, nlayers 3")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.analysis.report import Report, ReportRequest, build_report, job_table
-from orchestrator.render.report import Style, people_table, write_rows, write_summaries
+from orchestrator.render.report import Style, people_table, write_example, write_rows, write_summaries
 from orchestrator.render.sentences import best_lines, percent, trouble_lines
 from orchestrator.store import open_store
 from tests.fixtures.make_results import JobPlan, Writer, axes
@@ -157,6 +157,18 @@ def test_what_every_row_has_in_common_holds_for_jobs_without_figures_too(report_
     assert "in every row: model linear" in rows.getvalue()
     assert "dtype bfloat16" in summaries.getvalue()
     assert "dtype bfloat16" not in rows.getvalue()
+
+
+def test_blocks_of_the_example_do_not_contradict_what_every_row_has(report_of: Make) -> None:
+    odd = axes(nlayers=9, ds='{"steps_per_print": 5}')
+    with report_of([JobPlan(odd, status="failed"), JobPlan(axes())]) as report:
+        text = io.StringIO()
+        write_example(report, Style("table"), text)
+    every = next(line for line in text.getvalue().splitlines() if line.startswith("in every row"))
+    assert "nlayers" not in every
+    assert "nlayers 9, ds.steps_per_print 5" in text.getvalue()
+    assert "ds.steps_per_print default" in text.getvalue()
+    assert "inactive" not in text.getvalue()
 
 
 @pytest.mark.parametrize(("warm", "is_named"), [(5, False), (9, False), (10, True), (100, True)])

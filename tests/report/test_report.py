@@ -17,7 +17,7 @@ from click.testing import Result
 
 from orchestrator.analysis.report import ReportRequest, build_report
 from orchestrator.render.report import people_table
-from orchestrator.store import Store
+from orchestrator.store import Store, open_store
 from tests.fixtures.make_results import JobPlan, Writer, axes
 
 SHIPPED = Path(__file__).parents[2] / "docs" / "data" / "h200-x2.db"
@@ -433,3 +433,16 @@ def test_a_leak_is_not_seen_on_a_cpu(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "leak.db"), readonly=True) as store:
         things = dict(build_report(store, ReportRequest()).answers.things)
     assert things["leak"].startswith("1 job ")
+
+
+@pytest.mark.parametrize("metrics", [("offload_gbps",), ("offload_s_p95", "offload_gbps")])
+def test_a_metric_asked_for_by_name_stays_where_it_has_no_figure(
+    tmp_path: Path, metrics: tuple[str, ...]
+) -> None:
+    writer = Writer(tmp_path / "r.db")
+    writer.sweep("s", [JobPlan(axes())])
+    writer.db.execute("UPDATE job_result SET offload_gbps = NULL")
+    writer.close()
+    with open_store(str(tmp_path / "r.db"), readonly=True) as store:
+        columns, rows = people_table(build_report(store, ReportRequest("s", metrics=metrics)))
+    assert [row[columns.index("offload_gbps")] for row in rows] == ["n/a"]

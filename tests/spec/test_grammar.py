@@ -454,9 +454,11 @@ def test_engine_and_launcher_are_read_by_name_and_with_options() -> None:
         ("repeats: 2.5", "2:10: repeats: should be a valid integer"),
         ("repeats: '2'", "2:10: repeats: should be a valid integer"),
         ("order: foo", "2:8: order: should be 'interleave', 'random' or 'sequential'"),
-        ("limits: {timeout: -1}", "2:19: limits.timeout_s: should be greater than 0"),
-        ("limits: {timeout: 1, timeout_s: 2}", "'timeout_s' is given twice"),
-        ("limits: {timout: 1}", "2:10: there is no key 'timout' here; did you mean 'timeout_s'?"),
+        ("limits: {timeout: -1}", "2:19: limits.timeout: should be greater than 0"),
+        ("limits: {timeout: 1, timeout_s: 2}", "'timeout' is given twice, once as 'timeout_s'"),
+        ("limits: {timeout: 0}", "2:19: limits.timeout: should be greater than 0"),
+        ("limits: {zz: 1}", "known: consecutive_failures, grace, hang, retries, start_timeout, timeout"),
+        ("limits: {timout: 1}", "2:10: there is no key 'timout' here; did you mean 'timeout'?"),
         ("engine: slurmy", "2:9: there is no engine 'slurmy'; did you mean 'slurm'?"),
         ("engine: {partition: a}", "2:9: the engine has no name"),
         ("engine: {name: local, partition: a}", "2:23: there is no key 'partition' here"),
@@ -519,10 +521,14 @@ def test_ds_base_is_read_beside_the_sweep_file(tmp_path: Path, reference: str) -
     [
         (None, "sweep.yaml:2:5: .*base.json cannot be read: No such file"),
         ("{", "base.json:1:2: is not JSON"),
-        ("[1]", "base.json: holds no JSON object"),
-        ('{"a": 1, "a": 2}', "base.json: duplicate key 'a'"),
-        ('{"a": NaN}', "base.json: NaN is not JSON"),
-        ('{"fp16": {"enabled": true}}', "base.json: ds.fp16.enabled is decided by the axis dtype"),
+        ("[1]", "base.json:1:1: holds no JSON object"),
+        ('{"a": 1,\n "a": 2}', r"base.json:2:2: duplicate key 'a' \(first at line 1\)"),
+        ('{"a": NaN}', "base.json:1:7: NaN is not JSON"),
+        (
+            '{"a": {}, "b": [1, {"c": "\\u00e9"}],\n "fp16": {\n  "enabled": true}}',
+            "base.json:3:3: ds.fp16.enabled is decided by the axis dtype",
+        ),
+        ("[" * 50 + "]" * 50, "base.json:1:42: is nested more than 40 levels deep"),
     ],
 )
 def test_wrong_ds_base_is_refused(tmp_path: Path, text: str | None, message: str) -> None:

@@ -48,6 +48,18 @@ def test_shipped_sweep_is_valid_and_loads_without_a_warning(name: str) -> None:
     assert len(made.jobs) < 500
 
 
+def test_schema_offers_one_spelling_of_a_time_and_marks_the_other() -> None:
+    keys = json_schema()["properties"]["limits"]["anyOf"][0]["properties"]
+    offered = {name for name, key in keys.items() if not key.get("deprecated")}
+    assert offered == {"timeout", "grace", "start_timeout", "hang", "retries", "consecutive_failures"}
+    assert {name for name in keys if name not in offered} == {
+        "timeout_s",
+        "grace_s",
+        "start_timeout_s",
+        "hang_s",
+    }
+
+
 def test_quickstart_is_four_cells_twice() -> None:
     made = load_plan(shipped_sweeps()["quickstart"])
     assert (len(made.cells), made.repeats) == (4, 2)

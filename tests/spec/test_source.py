@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import SpecError
+from orchestrator.spec.jsontext import parse_json
 from orchestrator.spec.load import parse_plan
 from orchestrator.spec.source import parse_yaml
 from tests.spec.reading import error
@@ -105,3 +107,16 @@ def test_any_shuffled_lines_give_a_plan_or_a_spec_error(lines: list[str]) -> Non
         parse_plan("\n".join(lines), where="x.yaml")
     except SpecError as refused:
         assert refused.render()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(JSON, st.sampled_from([None, 0, 2, "\t"]))
+def test_json_with_places_holds_what_json_says(value: object, indent: int | str | None) -> None:
+    text = json.dumps(value, indent=indent)
+    assert parse_json(f"\n {text} ", "x.json").plain() == json.loads(text)

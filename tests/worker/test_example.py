@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.ranks import ROOT, environment
+from tests.worker.ranks import ROOT, environment, free_port
 
 NUMBER = r"\d+\.\d+(e-\d+)?"
 
@@ -94,3 +94,36 @@ def test_example_under_the_deepspeed_command_runs_two_ranks(tmp_path: Path) -> N
     assert len((tmp_path / "offload_states.log").read_text().splitlines()) == 1
     left = set(os.listdir("/dev/shm")) - shared_before
     assert not [name for name in left if name.startswith("deepspeed_") and "_29500_" in name]
+
+
+SCRIPT = """
+import torch, deepspeed
+from worker import SimpleModel, run_model
+
+config = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
+          "optimizer": {"type": "Adam", "params": {"lr": 1e-6}}, "zero_optimization": {"stage": 3}}
+with deepspeed.zero.Init(config_dict_or_path=config):
+    model = SimpleModel(32)
+run_model(model, config, 32, torch.bfloat16, include=None, pin_memory=False, non_blocking=True,
+          iteration=2, warmup=1)
+"""
+
+
+@pytest.mark.deepspeed
+@pytest.mark.parametrize("launcher", [False, True], ids=["plain python", "deepspeed command"])
+def test_example_run_model_in_a_script_of_ones_own_leaves_nothing_behind(
+    launcher: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(SCRIPT)
+    command = Path(sys.executable).with_name("deepspeed")
+    # A port of its own tells this run's shared memory from that of others.
+    port = str(free_port())
+    begin = [str(command), "--num_gpus", "1", "--master_port", port] if launcher else [sys.executable]
+    env = {**environment(), "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [*begin, "own.py"],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(rf"0,1,{NUMBER},{NUMBER}\n", (tmp_path / "offload_states.log").read_text())
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith("deepspeed_") and port in name]
