@@ -1,7 +1,7 @@
 """Write the parts of the documentation that are read off the program.
 
 python docs/generate.py            write docs/cli.md, docs/axes.md and the last column of tests/CASES.md
-python docs/generate.py --check    exit 1 if cli.md or axes.md is not what would be written
+python docs/generate.py --check    exit 1 if one of them is not what would be written
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ _CLI_INTRODUCTION = f"""# Command line
 
 {_MADE}
 Results go to stdout, progress to stderr. `JOB` is a job's id, the start of its uid, `CELL` or
-`CELL/REPEAT`, as any output prints it.
+`CELL/REPEAT`, as any output prints it; where several sweeps have such a job, `--sweep` says which.
 
 | exit status | means |
 |---|---|
 | 0 | all ok (skipped jobs alone are ok) |
-| 1 | some job failed; `compare --fail-if-worse`: worse; `doctor`: an error |
+| 1 | some job failed or was cancelled, or the sweep did not come to its end, as after `orch cancel` |
+| 1 | `compare --fail-if-worse`: worse; `doctor`, `db check`: an error |
 | 2 | usage, or the sweep file is wrong |
 | 3 | the database cannot be used |
 | 4 | that sweep is already running |
@@ -128,7 +129,7 @@ def cases_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"docs/cli.md": cli_page, "docs/axes.md": axes_page}
+PAGES = {"docs/cli.md": cli_page, "docs/axes.md": axes_page, "tests/CASES.md": cases_page}
 
 
 def stale_pages() -> list[str]:
@@ -144,5 +145,5 @@ if __name__ == "__main__":
     if "--check" in sys.argv[1:]:
         stale = stale_pages()
         sys.exit(f"not current: {', '.join(stale)}; run: make docs" if stale else 0)
-    for name, page in {**PAGES, "tests/CASES.md": cases_page}.items():
+    for name, page in PAGES.items():
         (ROOT / name).write_text(page(), encoding="utf-8")

@@ -60,6 +60,11 @@ class Job:
         return f"{self.cell6}/{self.values['repeat']}"
 
     @property
+    def job_id(self) -> int:
+        """Its number in this database."""
+        return int(str(self.values["job_id"]))
+
+    @property
     def status(self) -> str:
         """Its status."""
         return str(self.values["status"])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.errors import OrchError
 from orchestrator.store.queries_report import Value
+from orchestrator.store.rows import IMPORT_ENGINE
 
 _RANK_LOG = re.compile(r"rank(\d+)\.log")
 _PAUSE_S = 0.2
@@ -38,6 +39,8 @@ def choose_attempt(attempts: list[dict[str, Value]], number: int | None, job: st
     """
     if not attempts:
         raise OrchError(f"job {job} has not been started, so it has no log", "", f"see: orch show {job}")
+    if attempts[-1]["engine"] == IMPORT_ENGINE:
+        raise OrchError(f"job {job} was imported from a log of the example, so no log of its own is known")
     for attempt in reversed(attempts):
         if number is None or attempt["number"] == number:
             return attempt

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.answers import Answers, answer
@@ -10,6 +10,7 @@ from orchestrator.analysis.jobs import AXIS_ORDER, Job, JobSet, Value, load_jobs
 from orchestrator.analysis.summary import HEADLINE_METRICS, Summary, checked_columns, summarise
 from orchestrator.errors import SpecError
 from orchestrator.store import queries_report as queries
+from orchestrator.store.addresses import addresses
 
 _WAITING = ("pending", "running")
 
@@ -52,6 +53,8 @@ class Report:
     mixed: tuple[str, ...]
     """Axes over which a group was averaged although they differ within it."""
     answers: Answers
+    addresses: Mapping[int, str]
+    """For each job without figures: what commands take for it alone."""
 
 
 def build_report(store: queries.Reads, request: ReportRequest) -> Report:
@@ -71,6 +74,7 @@ def build_report(store: queries.Reads, request: ReportRequest) -> Report:
     summaries = summarise(jobs, varying, per_cell=not by, metrics=metrics or HEADLINE_METRICS)
     apart = [name for name in jobs.varying(jobs.measured) if name not in varying]
     mixed = tuple(name for name in apart if any(_differs(summary, name) for summary in summaries))
+    troubles = tuple(job for job in jobs.jobs if not job.is_measured and job.status not in _WAITING)
     return Report(
         jobs=jobs,
         by=by,
@@ -78,10 +82,11 @@ def build_report(store: queries.Reads, request: ReportRequest) -> Report:
         axes=varying,
         constants=constants(jobs, jobs.measured or jobs.jobs),
         summaries=tuple(summaries),
-        troubles=tuple(job for job in jobs.jobs if not job.is_measured and job.status not in _WAITING),
+        troubles=troubles,
         waiting=tuple(job for job in jobs.jobs if job.status in _WAITING),
         mixed=mixed,
         answers=answer(jobs),
+        addresses=addresses(store, (job.job_id for job in troubles)),
     )
 
 

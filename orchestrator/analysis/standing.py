@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from orchestrator.store import queries_status as queries
+from orchestrator.store.addresses import addresses
 from orchestrator.store.queries_report import Reads, Value
 from orchestrator.store.rows import SweepRow
+from orchestrator.store.status import AGAIN_BY_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,28 @@ class Standing:
 
     sweep: SweepRow
     counts: Mapping[str, int]
+    """Jobs that the sweep file asks for, by status."""
+    gone: int
+    """Jobs that it no longer asks for."""
+    runner: str | None
+    """Who runs it now; None if nobody does."""
+    is_stopping: bool
+    """Somebody was asked to stop it and has not yet left."""
     running: tuple[Running, ...]
     troubles: tuple[Trouble, ...]
     other_sweeps: tuple[str, ...]
+    address: str | None
+    """What commands take for the job to look at next; None if there is none."""
 
     @property
     def jobs(self) -> int:
-        """How many jobs there are."""
+        """How many jobs the sweep file asks for."""
         return sum(self.counts.values())
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether ``orch sweep`` would run something of it."""
+        return any(self.counts.get(status) for status in ("running", *AGAIN_BY_DEFAULT))
 
 
 def standing(store: Reads, sweep_name: str | None, now: datetime | None = None) -> Standing:
@@ -58,16 +74,24 @@ def standing(store: Reads, sweep_name: str | None, now: datetime | None = None) 
     """
     sweep = store.sweep(sweep_name)
     moment = now or datetime.now(UTC)
-    counts = queries.status_counts(store, sweep.sweep_id)
+    counts, gone = queries.status_counts(store, sweep.sweep_id)
     running = queries.running_attempts(store, sweep.sweep_id) if counts.get("running") else []
     troubles = queries.troubled_jobs(store, sweep.sweep_id)
+    runner = queries.runner(store, sweep)
+    worth = [row for row in (*running, *troubles) if row.get("status") != "skipped"]
+    next_ids = [int(str(row["job_id"])) for row in worth[:1]]
     others = tuple(name for name in store.sweep_names() if name != sweep.name)
     return Standing(
-        sweep,
-        counts,
-        tuple(_running(row, moment) for row in running),
-        tuple(_trouble(row) for row in troubles),
-        others,
+        sweep=sweep,
+        counts=counts,
+        gone=gone,
+        runner=runner,
+        is_stopping=sweep.cancel_requested
+        and (runner is not None or queries.has_living_attempt(store, sweep.sweep_id)),
+        running=tuple(_running(row, moment) for row in running),
+        troubles=tuple(_trouble(row) for row in troubles),
+        other_sweeps=others,
+        address=next(iter(addresses(store, next_ids).values()), None),
     )
 
 

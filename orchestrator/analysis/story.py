@@ -11,7 +11,9 @@ from orchestrator.analysis.logfiles import first_bytes, last_lines, log_files
 from orchestrator.analysis.lognoise import Fold
 from orchestrator.errors import OrchError
 from orchestrator.store import queries_status as queries
+from orchestrator.store.addresses import addresses
 from orchestrator.store.queries_report import Reads, time_split
+from orchestrator.store.rows import IMPORT_ENGINE
 
 _TAIL_LINES = 20
 
@@ -37,15 +39,14 @@ class Story:
     """Files of the last attempt that lie on this host."""
     log_tail: str | None
     """The end of a failed attempt's log; None if it ended well or lies elsewhere."""
+    address: str
+    """What other commands take for this job alone."""
+    is_imported: bool
+    """It was taken from the log of DeepSpeed's example: no attempt of it, and no log, was orch's."""
 
 
-def story(store: Reads, text: str) -> Story:
-    """The story of the job that ``text`` names.
-
-    Raises:
-        OrchError: no job, or more than one, is meant.
-    """
-    job_id = store.find_job(text).job_id
+def story(store: Reads, job_id: int) -> Story:
+    """The story of the job."""
     row, dotted = with_dotted(queries.job_summary(store, job_id))
     job = Job(row)
     on_cpu = _ran_on_cpu(store, row.get("environment_id"))
@@ -68,6 +69,8 @@ def story(store: Reads, text: str) -> Story:
         environment=queries.environment(store, environment_id) if isinstance(environment_id, int) else None,
         files=_files(last),
         log_tail=_tail(last) if last and last["status"] not in ("ok", "running") else None,
+        address=addresses(store, [job_id])[job_id],
+        is_imported=last is not None and last["engine"] == IMPORT_ENGINE,
     )
 
 
@@ -84,7 +87,7 @@ def _ran_on_cpu(store: Reads, environment_id: Value) -> bool:
 
 
 def _files(attempt: Mapping[str, Value] | None) -> tuple[str, ...]:
-    folder = Path(str(attempt["run_dir"])) if attempt else None
+    folder = Path(str(attempt["run_dir"])) if attempt and attempt["run_dir"] else None
     if folder is None or not folder.is_dir():
         return ()
     return tuple(sorted(str(path) for path in folder.rglob("*") if path.is_file()))[:40]

@@ -18,11 +18,9 @@ def command(sweep: str, db: str) -> None:
     The jobs end as cancelled within about a second and the grace; the next "orch sweep" continues.
     """
     from orchestrator.store.opening import open_store
-    from orchestrator.store.owner import process_is_alive
+    from orchestrator.store.queries_status import runner
 
     with open_store(db) as store:
-        owner = store.request_cancel(sweep).owner
-    # None: it runs on another host and cannot be asked.
-    runs = owner is not None and process_is_alive(owner) is not False
-    who = f"the orch that runs it ({owner}) stops its jobs and leaves" if runs else "no orch runs it now"
+        owner = runner(store, store.request_cancel(sweep))
+    who = f"the orch that runs it ({owner}) stops its jobs and leaves" if owner else "no orch runs it now"
     click.echo(f"sweep {sweep}: asked to stop; {who}")

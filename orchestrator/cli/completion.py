@@ -22,12 +22,12 @@ def complete_sweep(ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 def complete_job(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """CELL/REPEAT of the jobs of the latest sweep."""
-    return _offer(ctx, incomplete, _labels)
+    """CELL/REPEAT of the jobs of the sweep named by ``--sweep``, else of the latest one."""
+    return _offer(ctx, incomplete, lambda store: _labels(store, ctx.params.get("sweep")))
 
 
-def _labels(store: Store) -> list[str]:
-    return [job.label for job in store.jobs(store.latest_sweep().sweep_id)[:_MOST]]
+def _labels(store: Store, sweep: str | None) -> list[str]:
+    return [job.label for job in store.jobs(store.sweep(sweep).sweep_id)[:_MOST]]
 
 
 def _offer(

@@ -24,15 +24,16 @@ def check(db: str, fix: bool) -> int:
 
     Exit status 1 if something is wrong.
     """
+    from orchestrator.render.values import counted
     from orchestrator.store import open_store
 
     with open_store(db, readonly=not fix) as store:
         if fix:
-            click.echo(f"{store.mend()} jobs recomputed", err=True)
+            click.echo(f"{counted(store.mend(), 'job')} recomputed", err=True)
         findings = store.check()
     for finding in findings:
         click.echo(f"{finding.where}: {finding.what}" + (f"; {finding.fix}" if finding.fix else ""))
-    click.echo(f"{len(findings)} problems" if findings else "ok", err=bool(findings))
+    click.echo(counted(len(findings), "problem") if findings else "ok", err=bool(findings))
     return 1 if findings else 0
 
 
@@ -95,6 +96,7 @@ def import_(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(sweep: str, db: str, yes: bool) -> None:
     """Delete SWEEP and everything measured in it. Logs of its attempts stay on disk."""
+    from orchestrator.render.values import counted
     from orchestrator.store import open_store
 
     with open_store(db) as store:
@@ -102,7 +104,7 @@ def delete(sweep: str, db: str, yes: bool) -> None:
         if not yes:
             confirm(f"delete sweep {sweep} from {store.shown}", "--yes")
         gone = store.delete_sweep(sweep)
-    click.echo(f"deleted {gone.name}: {gone.jobs} jobs, {gone.attempts} attempts")
+    click.echo(f"deleted {gone.name}: {counted(gone.jobs, 'job')}, {counted(gone.attempts, 'attempt')}")
 
 
 @command.command()

@@ -6,12 +6,12 @@ import sys
 
 import click
 
-from orchestrator.cli.completion import complete_job
+from orchestrator.cli.job import chosen_job, job_argument
 from orchestrator.cli.options import db_option, no_color_option
 
 
 @click.command(name="logs")
-@click.argument("job", shell_complete=complete_job)
+@job_argument
 @db_option
 @click.option("--rank", type=click.IntRange(min=0), help="This rank's log alone.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Of this attempt; default: the last.")
@@ -20,7 +20,14 @@ from orchestrator.cli.options import db_option, no_color_option
 @click.option("--raw", is_flag=True, help="Everything, also the warnings that help nobody.")
 @no_color_option
 def command(
-    job: str, db: str, rank: int | None, attempt: int | None, tail: int | None, follow: bool, raw: bool
+    job: str,
+    sweep: str | None,
+    db: str,
+    rank: int | None,
+    attempt: int | None,
+    tail: int | None,
+    follow: bool,
+    raw: bool,
 ) -> None:
     """Print a job's log: what its ranks wrote, as they wrote it, without the known noise.
 
@@ -36,7 +43,7 @@ def command(
     from orchestrator.store import queries_status as queries
 
     with open_store(db, readonly=True) as store:
-        job_id = store.find_job(job).job_id
+        job_id = chosen_job(store, job, sweep).job_id
         chosen = logfiles.choose_attempt(queries.attempts(store, job_id), attempt, job)
         logs = logfiles.log_files(chosen, rank)
         writer = LogWriter(sys.stdout.buffer, raw=raw)

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli.completion import complete_job
+from orchestrator.cli.job import chosen_job, job_argument
 from orchestrator.cli.options import db_option, output_option
 
 
 @click.command("repro")
-@click.argument("job", shell_complete=complete_job)
-@click.option("--sweep", help="The sweep of a job given as CELL or CELL/REPEAT; else the latest one.")
+@job_argument
 @click.option(
     "--accelerator",
     type=click.Choice(["cuda", "cpu"]),
@@ -25,14 +24,16 @@ def command(job: str, sweep: str | None, accelerator: str | None, db: str, outpu
 
     It needs torch and deepspeed alone, so that it can go into a bug report: orch repro JOB | sh
     """
-    from orchestrator.launch.repro import ran_on, reproduce
+    from orchestrator.errors import OrchError
+    from orchestrator.launch.repro import ran_on, reproduce, untold
     from orchestrator.render.files import write_text
     from orchestrator.store import open_store
 
     with open_store(db, readonly=True) as store:
-        if sweep is not None:
-            store.sweep(sweep)  # says which there are
-        row = store.find_job(job, sweep)
+        row = chosen_job(store, job, sweep)
         attempts = store.attempts(row.job_id)
+    if missing := untold(row.cell_values, attempts):
+        what = f"job {job} was imported from a log that does not tell its {', '.join(missing)}"
+        raise OrchError(what, "", "tell it: orch db import LOG --name NAME --set AXIS=VALUE, for each")
     script = reproduce(row.cell_values, row.label, accelerator or ran_on(attempts)).as_shell()
     write_text(script, output)

@@ -52,7 +52,8 @@ def local_capacity(inventory: devices.Inventory, slots: Sequence[Slot]) -> Capac
     mine = {slot.device_uuid for slot in slots}
     used = [device for device in inventory.devices if device.uuid in mine]
     names = sorted({device.name for device in used})
-    label = f"{len(used)} x {', '.join(names)}" if used else f"CPU, {len(slots)} slots"
+    count = "1 slot" if len(slots) == 1 else f"{len(slots)} slots"
+    label = f"{len(used)} x {', '.join(names)}" if used else f"CPU, {count}"
     return Capacity(
         slots=len(slots),
         ranks_per_node=len(slots),

@@ -81,6 +81,7 @@ class SweepOutcome:
         )
         lines = [f"sweep {self.sweep}: {counts or 'no jobs'}; {self.ran} ran in {self.took_s:.1f} s"]
         left = self.counts.get(JobStatus.pending, 0)
+        staying = "1 job stays pending" if left == 1 else f"{left} jobs stay pending"
         if unsettled := self.counts.get(JobStatus.running, 0):
             lines.append(
                 f"{unsettled} still marked running, their end not recorded. Settle with: {self._again()}"
@@ -88,11 +89,11 @@ class SweepOutcome:
         if self.stop_reason is StopReason.in_a_row:
             lines.append(
                 f"stopped after {self.limit} failures in a row ({self.last_failure});"
-                f" {left} jobs stay pending. Mend it, then continue with: {self._again()}"
+                f" {staying}. Mend it, then continue with: {self._again()}"
             )
         elif self.stop_reason is StopReason.fail_fast:
             lines.append(
-                f"stopped at the first failure ({self.last_failure}); {left} jobs stay pending."
+                f"stopped at the first failure ({self.last_failure}); {staying}."
                 f" Continue with: {self._again()}"
             )
         elif self.interrupted:

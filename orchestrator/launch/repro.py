@@ -19,7 +19,7 @@ from orchestrator.spec.axes import AxisValue
 from orchestrator.spec.cell import Cell
 from orchestrator.spec.dsconfig import ds_config, included_states
 from orchestrator.spec.models import ARCHITECTURES, architecture, is_factory, shape_of
-from orchestrator.store.rows import AttemptRow
+from orchestrator.store.rows import IMPORT_ENGINE, AttemptRow
 
 _MODEL_IMPORT = "from worker.model import SimpleModel, Transformer\n"
 _LEFT_OUT = ("hold_bytes", "numa", "contention", "checksums", "sampler_hz", "instrumented")
@@ -66,6 +66,16 @@ def reproduce(cell: Cell, label: str, accelerator: str) -> Reproduction:
     if is_factory(str(cell.effective("model"))):
         notes.append(f"imports {cell.effective('model')}: PYTHONPATH must lead there")
     return Reproduction(f"repro-{label.replace('/', '-')}", files, _command(cell, accelerator), tuple(notes))
+
+
+def untold(cell: Cell, attempts: Sequence[AttemptRow]) -> tuple[str, ...]:
+    """What a script needs and a job imported from a log of the example does not tell; empty for any other."""
+    if not any(attempt.engine == IMPORT_ENGINE for attempt in attempts):
+        return ()
+    return tuple(name for name in _NEEDED if cell.values[name] is None)
+
+
+_NEEDED = ("hidden_dim", "nlayers", "dtype", "zero_stage", "num_gpus", "micro_batch", "iteration", "warmup")
 
 
 def ran_on(attempts: Sequence[AttemptRow]) -> str:

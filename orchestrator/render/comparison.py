@@ -11,7 +11,7 @@ from orchestrator.analysis.verdicts import MINIMUM_REPEATS, Verdict
 from orchestrator.render.columns import Spare
 from orchestrator.render.formats import render_rows
 from orchestrator.render.terminal import stream_width, wrapped
-from orchestrator.render.values import human
+from orchestrator.render.values import counted, human
 
 COLUMNS = (
     "cell", "label", "metric", "verdict", "reason", "repeats_a", "repeats_b", "median_a", "median_b", "ratio",
@@ -66,7 +66,7 @@ def _head(comparison: Comparison) -> list[str]:
     lines += [f"environment differs: {d.what} {d.a} → {d.b}" for d in comparison.environment]
     counts = comparison.counts()
     parts = [f"{counts[v]} {v}" for v in (Verdict.SAME, Verdict.WORSE, Verdict.BETTER, Verdict.INCONCLUSIVE)]
-    lines.append(f"{sum(counts.values())} cells: " + " · ".join(parts))
+    lines.append(f"{counted(sum(counts.values()), 'cell')}: " + " · ".join(parts))
     if comparison.failing:
         lines.append(f"figures in A, only failed jobs in B: {', '.join(map(_cell6, comparison.failing))}")
     if counts[Verdict.INCONCLUSIVE] == sum(counts.values()):

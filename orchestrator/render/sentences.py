@@ -189,7 +189,7 @@ def trouble_lines(report: Report) -> list[str]:
         more = f" and {len(members) - 6} more" if len(members) > 6 else ""
         shown = f"{status} ({kind})" if kind and kind != status else status
         special = _special_axes(report, members)
-        hint = "" if status == "skipped" else f" · orch logs {members[0].name}"
+        hint = "" if status == "skipped" else f" · orch logs {report.addresses[members[0].job_id]}"
         lines.append(f"{shown}: {names}{more}{special}: {reason}{hint}")
     return lines
 

@@ -7,7 +7,7 @@ from typing import IO
 
 from orchestrator.analysis.standing import Running, Standing
 from orchestrator.render.terminal import wants_color
-from orchestrator.render.values import human_seconds, visible
+from orchestrator.render.values import counted, human_seconds, visible
 
 _ORDER = (
     "ok",
@@ -43,10 +43,14 @@ def _lines(standing: Standing) -> list[str]:
     parts = [
         style(f"{counts[name]} {name}", fg=_COLORS.get(name, "red")) for name in _ORDER if counts.get(name)
     ]
-    lines = [f"{visible(standing.sweep.name)}: {standing.jobs} jobs · {' · '.join(parts)}"]
-    if standing.sweep.owner:
-        lines.append(f"run by {standing.sweep.owner}")
-    if standing.sweep.cancel_requested:
+    if standing.gone:
+        parts.append(f"{standing.gone} no longer in the sweep file")
+    lines = [f"{visible(standing.sweep.name)}: {counted(standing.jobs, 'job')} · {' · '.join(parts)}"]
+    if standing.runner:
+        lines.append(f"run by {standing.runner}")
+    elif standing.sweep.owner and standing.is_unfinished:
+        lines.append(f"nobody runs it now: {standing.sweep.owner} is gone; orch sweep continues it")
+    if standing.is_stopping:
         lines.append("it is being stopped: orch cancel was called")
     lines += [f" {style('▶', fg='cyan')} {_running_text(one)}" for one in standing.running]
     for trouble in standing.troubles:
@@ -81,8 +85,7 @@ def _running_text(one: Running) -> str:
 def _next(standing: Standing) -> str:
     name = standing.sweep.name
     if standing.running:
-        return f"next: orch logs {standing.running[0].name} --follow · orch cancel {name}"
-    failed = [trouble for trouble in standing.troubles if trouble.status != "skipped"]
-    if failed:
-        return f"next: orch show {failed[0].name} · orch report {name}"
+        return f"next: orch logs {standing.address} --follow · orch cancel {name}"
+    if standing.address:
+        return f"next: orch show {standing.address} · orch report {name}"
     return f"next: orch report {name}"

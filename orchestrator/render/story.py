@@ -35,7 +35,15 @@ def write_story(story: Story, out: IO[str], *, as_json: bool) -> None:
     if story.log_tail:
         out.write("the end of the log\n")
         out.write("".join(f" │ {visible(line)}\n" for line in story.log_tail.splitlines()) + "\n")
-    out.write(f"next: orch logs {story.job.name} · orch repro {story.job.name}\n")
+    if commands := _next(story):
+        out.write(f"next: {' · '.join(commands)}\n")
+
+
+def _next(story: Story) -> list[str]:
+    """The commands that have something to say of this job."""
+    if story.is_imported:
+        return []
+    return [f"orch {verb} {story.address}" for verb in (["logs"] if story.attempts else []) + ["repro"]]
 
 
 def _section(lines: Sequence[str], out: IO[str]) -> None:

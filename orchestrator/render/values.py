@@ -34,6 +34,11 @@ def plain(value: object) -> Scalar:
     return str(value)
 
 
+def counted(many: int, what: str) -> str:
+    """``1 job``, ``2 jobs``."""
+    return f"{many} {what}" if many == 1 else f"{many} {what}s"
+
+
 def nonfinite_word(value: float) -> str:
     """``NaN``, ``inf`` or ``-inf``: the words that CSV, JSON and tables use."""
     if math.isnan(value):

@@ -25,6 +25,7 @@ from orchestrator.store.clock import format_utc
 from orchestrator.store.ids import take_ids
 from orchestrator.store.opening import open_store
 from orchestrator.store.results import refresh_results
+from orchestrator.store.rows import IMPORT_ENGINE
 from orchestrator.store.store import Store
 from orchestrator.store.sweeps import cell_columns
 from orchestrator.store.tables import attempt, iteration, job, sweep
@@ -146,7 +147,7 @@ def _fill(
         )  # fmt: skip
         attempts.append(
             {"attempt_id": attempt_id, "uid": _uid(uid), "job_id": job_id, "number": 1, "status": "ok",
-             "message": "imported", "engine": "import", "launcher": "deepspeed", "run_dir": "",
+             "message": "imported", "engine": IMPORT_ENGINE, "launcher": "deepspeed", "run_dir": "",
              "created_at": at, "ended_at": at}
         )  # fmt: skip
         iterations.append(_iteration(attempt_id, trial))

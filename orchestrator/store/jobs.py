@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, or_, select, update
 
@@ -174,15 +175,25 @@ def find_job(connection: Connection, text: str, sweep_name: str | None = None) -
         match = or_(match, job.c.uid.like(f"{start}%", escape="\\"))
     order = (sweep.c.updated_at.desc(), job.c.sweep_id.desc(), job.c.repeat, job.c.job_id)
     rows = [job_row(row) for row in connection.execute(query.where(match).order_by(*order))] if name else []
-    rows = [row for row in rows if row.sweep_id == rows[0].sweep_id]
+    sweeps = list(dict.fromkeys(row.sweep_id for row in rows))
+    rows = [row for row in rows if row.sweep_id == sweeps[0]]
     if not rows:
         raise OrchError(
             f"there is no job '{text}' in this database", "", "see orch status or orch report --per job"
         )
     if len({row.cell for row in rows}) > 1:
-        some = ", ".join(row.label for row in rows[:6])
+        some = ", ".join(_apart(list({row.cell: row for row in reversed(rows)}.values())[::-1][:6]))
         raise OrchError(f"'{text}' means {len(rows)} jobs", "", f"name one of them: {some}")
-    return rows[0]
+    query_names = select(sweep.c.sweep_id, sweep.c.name).where(sweep.c.sweep_id.in_(sweeps))
+    names = {row.sweep_id: row.name for row in connection.execute(query_names)}
+    return replace(rows[0], sweep=names[sweeps[0]], also_in=tuple(names[one] for one in sweeps[1:]))
+
+
+def _apart(rows: Sequence[JobRow]) -> list[str]:
+    """Labels of jobs of different cells, with as many digits as tell the cells apart."""
+    digits = [row.cell.removeprefix("v1:") for row in rows]
+    many = next(n for n in range(6, 65) if len({text[:n] for text in digits}) == len(rows))
+    return [f"{text[:many]}/{row.repeat}" for text, row in zip(digits, rows, strict=True)]
 
 
 def accelerator_of(connection: Connection, job_id: int) -> str | None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from orchestrator.errors import DatabaseUnreachable, SweepRunning
@@ -109,11 +109,31 @@ class _ServerHeld:
 @contextmanager
 def server_lock(engine: Engine, sweep_name: str, holder: str) -> Iterator[Held]:
     """PostgreSQL's advisory lock, named by the sweep. Raises SweepRunning if it is taken."""
-    key = int.from_bytes(hashlib.sha256(f"orch sweep {sweep_name}".encode()).digest()[:8], "big", signed=True)
-    held = _ServerHeld(engine, key)
+    held = _ServerHeld(engine, _server_key(sweep_name))
     try:
         if not held.take():
             raise running(sweep_name, holder)
         yield held
     finally:
         held.release()
+
+
+def _server_key(sweep_name: str) -> int:
+    digest = hashlib.sha256(f"orch sweep {sweep_name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+_HOLDERS = text("""
+SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND CAST(classid AS bigint) = :high AND CAST(objid AS bigint) = :low
+""")
+
+
+def is_server_locked(connection: Connection, sweep_name: str) -> bool | None:
+    """Whether somebody holds the sweep on PostgreSQL, without taking it; None where it is a file."""
+    if connection.dialect.name != "postgresql":
+        return None
+    # The server shows a key of 64 bits as two unsigned halves.
+    high, low = divmod(_server_key(sweep_name) % 2**64, 2**32)
+    return bool(connection.execute(_HOLDERS, {"high": high, "low": low}).scalar())

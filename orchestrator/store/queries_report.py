@@ -15,7 +15,7 @@ from orchestrator.spec.axes import AXES, AxisType
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from orchestrator.store.rows import JobRow, SweepRow
+    from orchestrator.store.rows import SweepRow
 
 Value = bool | int | float | str | None
 Parameter = int | float | str | bool | None
@@ -42,10 +42,6 @@ class Reads(Protocol):
 
     def sweep_names(self) -> list[str]:
         """Every sweep's name, the one that was run last first."""
-        ...
-
-    def find_job(self, text: str) -> JobRow:
-        """The job that an id, the start of a uid, ``CELL6`` or ``CELL6/REPEAT`` means."""
         ...
 
 

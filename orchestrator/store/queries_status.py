@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+from orchestrator.store.owner import owner_is_alive, process_is_alive
 from orchestrator.store.queries_report import Reads, Value, fetch
+from orchestrator.store.rows import SweepRow
 
+# A job that the sweep file no longer asks for counts while it runs, as in the sweep's own last line.
 _COUNTS = """
-SELECT status, COUNT(*) AS jobs FROM job WHERE sweep_id = :sweep_id GROUP BY status ORDER BY status
+SELECT status, (in_spec OR status = 'running') AS in_spec, COUNT(*) AS jobs FROM job
+WHERE sweep_id = :sweep_id GROUP BY status, (in_spec OR status = 'running') ORDER BY status
 """
 
 
-def status_counts(store: Reads, sweep_id: int) -> dict[str, int]:
-    """Jobs of the sweep by status; a status without jobs is left out."""
+def status_counts(store: Reads, sweep_id: int) -> tuple[dict[str, int], int]:
+    """Jobs that the sweep file asks for by status, a status without jobs left out; and how many others."""
     found = fetch(store, _COUNTS, sweep_id=sweep_id).dicts()
-    return {str(row["status"]): int(str(row["jobs"])) for row in found}
+    counts = {str(row["status"]): int(str(row["jobs"])) for row in found if row["in_spec"]}
+    return counts, sum(int(str(row["jobs"])) for row in found if not row["in_spec"])
+
+
+def has_living_attempt(store: Reads, sweep_id: int) -> bool:
+    """Whether anybody supervises a running attempt of the sweep: its orch, or on a cluster a pilot."""
+    from orchestrator.store.attempts import running_attempts as attempt_rows
+
+    return any(owner_is_alive(one) for one in store.read(lambda c: attempt_rows(c, sweep_id)))
+
+
+def runner(store: Reads, sweep: SweepRow) -> str | None:
+    """Who runs the sweep now; None if nobody does, also if whoever did was killed.
+
+    This host's kernel knows of its processes. Of another host's orch PostgreSQL knows by its lock; with a
+    file, a recent heartbeat of what it runs is the sign of life.
+    """
+    if sweep.owner is None:
+        return None
+    alive = process_is_alive(sweep.owner)
+    if alive is None:
+        from orchestrator.store.locks import is_server_locked
+
+        alive = store.read(lambda c: is_server_locked(c, sweep.name))
+    if alive is None:
+        alive = has_living_attempt(store, sweep.sweep_id)
+    return sweep.owner if alive else None
 
 
 _RUNNING = """
@@ -34,7 +64,8 @@ SELECT j.job_id, j.cell, j.repeat, j.status, a.failure_kind, COALESCE(a.message,
        a.ended_at
 FROM job j LEFT JOIN attempt a ON a.job_id = j.job_id
     AND a.number = (SELECT MAX(b.number) FROM attempt b WHERE b.job_id = j.job_id)
-WHERE j.sweep_id = :sweep_id AND j.status IN ('failed', 'timeout', 'oom_gpu', 'oom_host', 'lost', 'skipped')
+WHERE j.sweep_id = :sweep_id AND j.in_spec AND j.status IN (
+    'failed', 'timeout', 'oom_gpu', 'oom_host', 'lost', 'skipped')
 ORDER BY CASE WHEN j.status = 'skipped' THEN 1 ELSE 0 END, a.ended_at DESC, j.position LIMIT :most
 """
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from orchestrator.spec.cell import Cell
 from orchestrator.store.status import FailureKind, JobStatus
 
+IMPORT_ENGINE = "import"
+"""The engine of attempts that orch did not make: rows of the log of DeepSpeed's example."""
+
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
@@ -53,6 +56,8 @@ class JobRow:
         cell_values: the cell itself.
         attempts: attempts begun so far.
         predicted_*: bytes by the formula, of the fullest rank; None = not predicted.
+        sweep: its sweep's name, where the job was looked for by a name.
+        also_in: other sweeps that have a job of that name, the one that was run last first.
     """
 
     job_id: int
@@ -71,6 +76,8 @@ class JobRow:
     predicted_freed_bytes: int | None = None
     predicted_copied_bytes: int | None = None
     predicted_pinned_bytes: int | None = None
+    sweep: str = ""
+    also_in: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:

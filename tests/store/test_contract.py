@@ -11,6 +11,7 @@ import pytest
 from orchestrator.errors import OrchError, SweepRunning
 from orchestrator.spec.cell import make_cell
 from orchestrator.store import FailureKind, JobStatus, Store, Verdict
+from orchestrator.store.queries_status import runner
 from orchestrator.store.rows import AttemptEnd, ProbeRow
 from tests.store.plans import (
     begin_one,
@@ -261,8 +262,13 @@ def test_sweep_lock_refuses_a_second_orch_until_it_is_free(
 ) -> None:
     store.put_sweep(make_plan())
     other = opened(database_url)
+    store.set_owner(store.sweep("small").sweep_id, "another-host:1:1")
+    assert runner(other, store.sweep("small")) is None
     with store.sweep_lock("small"):
         assert store.still_locked()
+        # The server knows of its locks; beside a file, another host's orch shows itself by heartbeats alone.
+        is_known = store.dialect == "postgresql"
+        assert runner(other, store.sweep("small")) == ("another-host:1:1" if is_known else None)
         with pytest.raises(SweepRunning, match="small"), other.sweep_lock("small"):
             pass
         with other.sweep_lock("another"):
