@@ -101,7 +101,7 @@ def failure_line(job: JobRow, verdict: Verdict, *, retry: bool, mark: str = "✗
     """``✗ a07c22 round 1: out of device memory at the first step · orch logs a07c22/1``."""
     kind = f" ({verdict.failure_kind})" if verdict.failure_kind else ""
     why = verdict.message or "no message"
-    again = " · tried again" if retry else f" · orch logs {job.label}"
+    again = " · tried again" if retry else f" · orch logs {job.address}"
     return f" {mark} {job.cell_values.short} round {job.repeat}: {verdict.status}{kind}: {why}{again}"
 
 

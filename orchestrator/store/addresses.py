@@ -6,11 +6,11 @@ means one job today and another tomorrow.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from orchestrator.store.queries_report import Reads
+from orchestrator.store.rows import addressed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -62,7 +62,7 @@ def _addresses(connection: Connection, job_ids: list[int]) -> dict[int, str]:
         digits = _digits(row.cell, SHORT)
         name = f"{_unique(row.cell, cells_of[digits, row.sweep_id])}/{row.repeat}"
         is_shared = len(sweeps_of[digits, row.repeat]) > 1
-        found[row.job_id] = f"{name} --sweep {shlex.quote(row.name)}" if is_shared else name
+        found[row.job_id] = addressed(name, row.name) if is_shared else name
     return found
 
 

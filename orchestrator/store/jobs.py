@@ -60,7 +60,28 @@ def job_row(row: Row[tuple[object, ...]], cells: dict[str, Cell] | None = None) 
 def runnable(connection: Connection, sweep_id: int, *, retry_failed: bool) -> list[JobRow]:
     """Jobs to run, in running order: those never run, cancelled or lost, and the failed ones if asked."""
     again = AGAIN_BY_DEFAULT | (AGAIN_IF_ASKED if retry_failed else frozenset())
-    return jobs(connection, sweep_id, again)
+    rows = jobs(connection, sweep_id, again)
+    elsewhere = _sweeps_with_cells_of(connection, sweep_id)
+    if not rows or not elsewhere:
+        return rows
+    name = connection.execute(select(sweep.c.name).where(sweep.c.sweep_id == sweep_id)).scalar_one()
+    return [replace(row, sweep=name, also_in=tuple(elsewhere.get(row.cell, ()))) for row in rows]
+
+
+def _sweeps_with_cells_of(connection: Connection, sweep_id: int) -> dict[str, list[str]]:
+    """Cells of the sweep that other sweeps have, too, with the names of these."""
+    own = select(job.c.cell).where(job.c.sweep_id == sweep_id)
+    query = (
+        select(job.c.cell, sweep.c.name)
+        .join(sweep, sweep.c.sweep_id == job.c.sweep_id)
+        .where(job.c.sweep_id != sweep_id, job.c.cell.in_(own))
+        .distinct()
+        .order_by(sweep.c.name)
+    )
+    found: dict[str, list[str]] = {}
+    for cell, name in connection.execute(query):
+        found.setdefault(cell, []).append(name)
+    return found
 
 
 def jobs(

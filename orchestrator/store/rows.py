@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -47,6 +48,11 @@ class SweepChange:
     warnings: tuple[str, ...] = ()
 
 
+def addressed(label: str, sweep: str) -> str:
+    """The arguments of ``orch show``, ``logs`` and ``repro`` for a job whose label other sweeps have, too."""
+    return f"{label} --sweep {shlex.quote(sweep)}"
+
+
 @dataclass(frozen=True, slots=True)
 class JobRow:
     """A job as stored, its cell rebuilt.
@@ -56,8 +62,8 @@ class JobRow:
         cell_values: the cell itself.
         attempts: attempts begun so far.
         predicted_*: bytes by the formula, of the fullest rank; None = not predicted.
-        sweep: its sweep's name, where the job was looked for by a name.
-        also_in: other sweeps that have a job of that name, the one that was run last first.
+        sweep: its sweep's name, where the job was looked for by a name, or is to be run.
+        also_in: other sweeps that have such a job; empty where nobody looked.
     """
 
     job_id: int
@@ -83,6 +89,11 @@ class JobRow:
     def label(self) -> str:
         """``CELL6/REPEAT``, which every command takes."""
         return f"{self.cell_values.short}/{self.repeat}"
+
+    @property
+    def address(self) -> str:
+        """The label, with ``--sweep`` if other sweeps have such a job."""
+        return addressed(self.label, self.sweep) if self.also_in else self.label
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestrator.cli.main import main
+from orchestrator.cli.progress import failure_line
 from orchestrator.spec.cell import Cell, make_cell
 from orchestrator.store import Store, open_store, this_owner
 from orchestrator.store.addresses import addresses
@@ -192,3 +193,11 @@ def test_an_imported_row_whose_sizes_were_told_has_a_script(
     result = orch("repro", "1", "--accelerator", "cpu")
     assert result.exit_code == 0, result.stderr
     assert '"hidden_dim": 64' in result.stdout
+
+
+def test_a_failure_while_the_sweep_runs_is_named_with_its_sweep(store: Store, tmp_path: Path) -> None:
+    [alone] = store.runnable(store.put_sweep(make_plan("first", [CELL])).sweep_id)
+    [shared] = store.runnable(store.put_sweep(make_plan("second", [CELL])).sweep_id)
+    failed = Verdict(JobStatus.failed, None, "boom")
+    assert failure_line(alone, failed, retry=False).endswith(f" · orch logs {CELL.short}/1")
+    assert failure_line(shared, failed, retry=False).endswith(f" · orch logs {CELL.short}/1 --sweep second")
