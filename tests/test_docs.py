@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import runpy
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +15,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import worker
 from orchestrator.cli.main import COMMANDS, main
+from orchestrator.spec.document import as_documented
+from orchestrator.spec.options import Limits
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -100,3 +106,29 @@ def test_the_report_in_the_readme_is_the_one_that_its_command_prints() -> None:
     printed = iter([line.rstrip() for line in done.stdout.splitlines()])
     # In this order; "…" stands for lines that were left out.
     assert len(shown) > 10 and all(line in printed for line in shown if line != "…")
+
+
+def table_keys(page: str, heading: str) -> set[str]:
+    """What stands in backticks in the first column of the table below a heading."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)
+    return {key for cell in cells for key in re.findall(r"`([^`]+)`", cell) if key != "limits"}
+
+
+def test_every_limit_is_documented_with_its_default() -> None:
+    text = (ROOT / "docs/sweep-file.md").read_text(encoding="utf-8")
+    named = {as_documented(field.name): field.default for field in dataclasses.fields(Limits)}
+    assert table_keys("sweep-file.md", "Limits") == set(named)
+    for name, default in named.items():
+        shown = "none" if default is None else f"{default:g}"
+        assert re.search(rf"^\| `{name}` \| {shown}(?: s)? \|", text, re.MULTILINE), name
+
+
+def test_every_option_and_export_of_the_example_is_documented() -> None:
+    text = (ROOT / "docs/how-to.md").read_text(encoding="utf-8")
+    usage = subprocess.run(
+        [sys.executable, "-m", "worker", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    options = set(re.findall(r"--\w+", usage)) - {"--help", "--local"}
+    assert options == table_keys("how-to.md", "Run the example as it was")
+    assert [name for name in worker.__all__ if name not in text.split("from worker import")[1][:80]] == []

@@ -130,7 +130,16 @@ def build_model(values: Mapping[str, AxisValue]) -> Any:
     model = str(axis_value(values, "model"))
     if is_factory(model):
         module_name, _, function = model.partition(":")
-        return getattr(importlib.import_module(module_name), function)(values)
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise
+            fix = (
+                "install it, or export PYTHONPATH with its folder: a rank does not look beside the sweep file"
+            )
+            raise ModuleNotFoundError(f"model {model}: no module named '{error.name}'; {fix}") from error
+        return getattr(module, function)(values)
     if model == "linear":
         return SimpleModel(axis_int(values, "hidden_dim"), nlayers=axis_int(values, "nlayers"))
     return Transformer(architecture(values))

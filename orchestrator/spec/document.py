@@ -110,7 +110,7 @@ def _with_seconds(root: Node, problems: Problems) -> Node:
     for key, entry in limits.node.entries.items():
         name = f"{key}_s" if key in SECONDS else key
         if name in renamed:
-            what = f"'{_as_documented(name)}' is given twice, once as '{name}'"
+            what = f"'{as_documented(name)}' is given twice, once as '{name}'"
             problems.add(entry.key_mark, what, "remove one")
         renamed[name] = entry
     entry = replace(limits, node=replace(limits.node, value=renamed))
@@ -182,7 +182,7 @@ def _explain(item: Any, root: Node, known_keys: set[str], problems: Problems) ->
     """One pydantic error as place, what and fix."""
     path = _without_branches(item["loc"], root)
     mark, node = _place(root, path)
-    said = [_as_documented(str(part)) if path[0] == "limits" else str(part) for part in path]
+    said = [as_documented(str(part)) if path[0] == "limits" else str(part) for part in path]
     key = said[-1] if said else ""
     name = ".".join(said)
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
@@ -200,11 +200,11 @@ def _explain(item: Any, root: Node, known_keys: set[str], problems: Problems) ->
 
 def _nested_fields(path: Sequence[Any]) -> set[str]:
     if path[0] == "limits":
-        return {_as_documented(name) for name in _fields(Limits)}
+        return {as_documented(name) for name in _fields(Limits)}
     return {"axis", "if"} if path[0] == "when" else set()
 
 
-def _as_documented(key: str) -> str:
+def as_documented(key: str) -> str:
     """The spelling of a key of ``limits`` in messages."""
     short = key.removesuffix("_s")
     return short if short in SECONDS else key

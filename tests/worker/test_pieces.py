@@ -243,3 +243,17 @@ def test_build_uses_the_ninja_beside_this_python(tmp_path: Path, monkeypatch: An
     ops.use_own_tools()
     ops.use_own_tools()
     assert os.environ["PATH"] == f"{own}{os.pathsep}/usr/bin"
+
+
+def test_factory_whose_module_is_not_on_the_path_is_told_how_to_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        ModuleNotFoundError, match="no module named 'own_models'; install it, or export PYTHONPATH"
+    ):
+        build_model({"model": "own_models:build"})
+    # What is missing inside a module that is there keeps its own words.
+    (tmp_path / "own_broken.py").write_text("import nowhere_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'nowhere_at_all'$"):
+        build_model({"model": "own_broken:build"})
