@@ -59,8 +59,10 @@ class Transfer:
         names = ", ".join(
             f"{old} (now {new})" if (old := self._old(new)) != new else new for new in self.sweeps
         )
-        counted = f"{self.jobs} jobs, {self.attempts} attempts, {self.iterations} iterations"
-        return f"{names or 'no sweep'}: new {counted}, {self.samples} samples"
+        rows = {"jobs": self.jobs, "attempts": self.attempts}
+        rows |= {"iterations": self.iterations, "samples": self.samples}
+        parts = [f"{many} {kinds if many != 1 else kinds[:-1]}" for kinds, many in rows.items()]
+        return f"{names or 'no sweep'}: new {', '.join(parts)}"
 
     def _old(self, new: str) -> str:
         return next((old for old, now in self.renamed.items() if now == new), new)

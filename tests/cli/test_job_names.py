@@ -201,3 +201,11 @@ def test_a_failure_while_the_sweep_runs_is_named_with_its_sweep(store: Store, tm
     failed = Verdict(JobStatus.failed, None, "boom")
     assert failure_line(alone, failed, retry=False).endswith(f" · orch logs {CELL.short}/1")
     assert failure_line(shared, failed, retry=False).endswith(f" · orch logs {CELL.short}/1 --sweep second")
+
+
+def test_one_of_a_kind_is_no_plural(orch: Callable[..., Result], store: Store, tmp_path: Path) -> None:
+    fail(store, "one", tmp_path / "run", [CELL])
+    assert orch("db", "delete", "one", "--yes").stdout == "deleted one: 1 job, 1 attempt\n"
+    log = tmp_path / "offload_states.log"
+    log.write_text("1,1,0.5,0.6\n")
+    assert import_into(store.url, str(log)).told().endswith(": new 1 job, 1 attempt, 1 iteration, 0 samples")

@@ -51,6 +51,7 @@ def test_slots_on_a_cpu_are_its_processors_unless_told() -> None:
     assert len(make_slots(CPU, None, None)) == 4
     assert len(make_slots(Inventory("cpu", (), 1, 1), None, None)) == 2  # a two-rank job can run
     assert [slot.name for slot in make_slots(CPU, None, 3)] == ["cpu-0", "cpu-1", "cpu-2"]
+    assert local_capacity(CPU, make_slots(CPU, None, 1)).label == "CPU, 1 slot"
 
 
 PLAN = parse_plan("name: s\nmatrix: {env.A: [x, y, y2]}\ndefaults: {hidden_dim: 8}\n")

@@ -63,3 +63,8 @@ def test_interrupted_sweep_that_is_not_recorded_says_where_it_lies_and_what_cont
         "sweep s: stopped, but not all of it is recorded (pg: away); what was measured lies in the run"
         " directories, and the next orch sweep takes it in. Continue with: orch sweep s.yaml"
     )
+
+
+def test_one_job_that_stays_is_no_plural() -> None:
+    one = SweepOutcome("s", {JobStatus.pending: 1, JobStatus.failed: 1}, 1, 1.0, StopReason.fail_fast)
+    assert "; 1 job stays pending." in one.lines()[-1]
