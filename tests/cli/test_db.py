@@ -133,7 +133,7 @@ def test_import_of_an_example_log(database: str, tmp_path: Path) -> None:
     done = _orch(
         "db", "import", str(log), "--name", "published", "--set", "hidden_dim=32768", "--db", database
     )
-    assert done.stdout == "published: new 1 jobs, 1 attempts, 1 iterations, 0 samples\n"
+    assert done.stdout == "published: new 1 job, 1 attempt, 1 iteration, 0 samples\n"
     assert _orch("db", "import", str(log), "--set", "hidden=1", "--db", database).exit_code == 2
 
 
