@@ -103,6 +103,12 @@ def load_fused_adam(accelerator: Any, timeout_s: float = BUILD_TIMEOUT_S) -> lis
     return notices
 
 
+def is_built(op: str) -> bool:
+    """Whether torch has a library of the op; True where it does not tell where it builds."""
+    lock = _lock_of(op)
+    return lock is None or lock.with_name(f"{op}.so").exists()
+
+
 def _lock_of(op: str) -> Path | None:
     """The lock file that torch would wait for; None if torch does not tell where it builds."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from worker import nvml
@@ -14,8 +15,11 @@ _TORCH_WORKERS = ("worker.rank",)
 """Rank modules that need torch and DeepSpeed; any other is imported alone."""
 
 
-def load(module: str, accelerator: str, cache_folder: str) -> Learned | None:
-    """Import what ranks of this worker need; None if there is nothing to learn (a torch-free worker)."""
+def load(module: str, accelerator: str, cache_folder: str, on_build: Callable[[], None]) -> Learned | None:
+    """Import what ranks of this worker need; None if there is nothing to learn (a torch-free worker).
+
+    ``on_build`` is called in a child where an op must be built first.
+    """
     if module not in _TORCH_WORKERS:
         return None
     import torch  # noqa: F401
@@ -23,7 +27,7 @@ def load(module: str, accelerator: str, cache_folder: str) -> Learned | None:
     with nvml.put_off():
         import deepspeed  # noqa: F401
 
-    ops = OpsBuild()
+    ops = OpsBuild(on_build)
     from worker import environment
 
     environment.package_versions()

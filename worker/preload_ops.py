@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from worker import nvml
@@ -23,12 +23,13 @@ class OpsBuild:
     """A child that builds the ops, or finds them built. Where an op cannot be had nothing is said here:
     the rank that needs it will say it better."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_build: Callable[[], None] = lambda: None) -> None:
+        """``on_build`` is called in the child, at most once, before the first op that must be built."""
         self._told, child_end = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
             os.close(self._told)
-            _build_and_tell(child_end)
+            _build_and_tell(child_end, on_build)
         os.close(child_end)
 
     def load(self) -> list[str]:
@@ -49,7 +50,7 @@ class OpsBuild:
         return [str(name) for name in told["modules"]]
 
 
-def _build_and_tell(descriptor: int) -> NoReturn:
+def _build_and_tell(descriptor: int, on_build: Callable[[], None]) -> NoReturn:
     before = set(sys.modules)
     ops: list[Sequence[str]] = []
     told: dict[str, object] = {"ops": ops, "compatible": None, "modules": []}
@@ -59,7 +60,7 @@ def _build_and_tell(descriptor: int) -> NoReturn:
 
         _ask_for_the_cpu_once()
         accelerator = get_accelerator()
-        ops.extend(_build(accelerator))
+        ops.extend(_build(accelerator, functools.cache(on_build)))
         told["compatible"] = _compatible(accelerator)
         if thread_count() == 1:
             # Otherwise one of them may have started a thread, which would spoil the server.
@@ -77,14 +78,16 @@ def _ask_for_the_cpu_once() -> None:
         cpuinfo.get_cpu_info = functools.cache(cpuinfo.get_cpu_info)
 
 
-def _build(accelerator: Any) -> Iterable[Sequence[str]]:
+def _build(accelerator: Any, on_build: Callable[[], None]) -> Iterable[Sequence[str]]:
     """Op, module name and library of each op that there is."""
-    from worker.ops import load_comm_op, load_fused_adam
+    from worker.ops import is_built, load_comm_op, load_fused_adam
 
     for name, load_op in (("ShareMemCommBuilder", load_comm_op), ("FusedAdamBuilder", load_fused_adam)):
         with contextlib.suppress(Exception):
-            load_op(accelerator)
             builder = accelerator.create_op_builder(name)
+            if builder is not None and not is_built(builder.name):
+                on_build()
+            load_op(accelerator)
             module = None if builder is None else builder.load(verbose=False)
             if module is not None:
                 yield builder.name, module.__name__, module.__file__

@@ -185,7 +185,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=arguments.control)
     module = arguments.worker.partition(":")[0]
-    learned = preload.load(module, arguments.accelerator, arguments.cache)
+
+    def on_build() -> None:
+        control.sendall(json.dumps({"op": "building"}).encode())
+
+    learned = preload.load(module, arguments.accelerator, arguments.cache, on_build)
     importlib.import_module(module)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # The heap is shared with the children as long as nobody writes to it: no collection here.

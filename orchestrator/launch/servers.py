@@ -208,6 +208,8 @@ class ForkServer:
                 self._children.ended(message["pid"], message["code"])
                 if self.is_retired and self.is_idle:
                     self.close()
+            case "building":
+                self._notice("DeepSpeed's ops are being built for this host, about a minute, once")
             case "spoiled":
                 self._notice(message["text"])
                 self._on_spoiled(self)

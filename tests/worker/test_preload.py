@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.doctor.jitlocks import extensions_dirs
 from worker.learned import Learned, importable_since
 from worker.preload_ops import OpsBuild
 
@@ -71,3 +73,29 @@ def test_what_was_imported_since_is_told_without_what_no_rank_may_hold() -> None
     importlib.import_module("sqlalchemy")
     assert "this" in importable_since(before)
     assert "sqlalchemy" not in importable_since(before)
+
+
+BUILDS = """
+import torch, deepspeed
+from worker.preload_ops import OpsBuild
+OpsBuild(lambda: print("builds", flush=True)).load()
+"""
+
+
+@pytest.mark.deepspeed
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("missing", [0, 1])
+def test_build_of_ops_is_told_once_and_only_where_one_is_missing(missing: int, tmp_path: Path) -> None:
+    built = [folder for folder in extensions_dirs(os.environ) if any(folder.glob("*/*.so"))]
+    if not built:
+        pytest.skip("no op has been built yet")
+    extensions = tmp_path / "extensions"
+    shutil.copytree(built[0], extensions, ignore=shutil.ignore_patterns("lock"))
+    for library in sorted(extensions.glob("*/*.so"))[:missing]:
+        library.unlink()
+    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", BUILDS], env=environment | {"TORCH_EXTENSIONS_DIR": str(extensions)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines().count("builds") == missing, done.stderr
