@@ -77,7 +77,7 @@ def on_gpu(row: dict[str, Any]) -> bool:
 
 
 def judged(found: Found, rounds: Collection[int]) -> list[dict[str, Any]]:
-    """A row for each launcher and metric: all cells together, then each by itself."""
+    """A row for each launcher and metric: all cells together, then each by itself where there are several."""
     rows = []
     for launcher in found:
         if launcher == REFERENCE:
@@ -86,7 +86,8 @@ def judged(found: Found, rounds: Collection[int]) -> list[dict[str, Any]]:
             pairs = _pairs(found, launcher, metric, rounds)
             if not pairs:
                 continue
-            for name, by_cell in (("all", pairs), *((name, {name: pairs[name]}) for name in sorted(pairs))):
+            each = [(name, {name: pairs[name]}) for name in sorted(pairs)]
+            for name, by_cell in (("all", pairs), *(each if len(each) > 1 else ())):
                 middle, low, high, count = ratios(by_cell)
                 rows.append(
                     {
