@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 if not __package__:
@@ -47,9 +48,20 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
+def need_torch() -> None:
+    """Exit 2 with the command that mends it if this is a bare install."""
+    absent = " and ".join(name for name in ("torch", "deepspeed") if find_spec(name) is None)
+    if absent:
+        from orchestrator.spec.jobfile import INSTALL_WORKER
+
+        print(f"python -m worker: {absent} not installed; {INSTALL_WORKER}", file=sys.stderr)
+        sys.exit(2)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the example; ends the process, because a torn-down engine may abort after a good run."""
     options = parse(arguments)
+    need_torch()
     from worker.alone import stand_alone
 
     stand_alone(local_rank=options.local_rank)

@@ -15,8 +15,11 @@ from pathlib import Path
 from orchestrator.doctor.devices import Driver
 from orchestrator.doctor.finding import Finding, Settings, error, ok, warn
 from orchestrator.doctor.jitlocks import extensions_dirs, extensions_root, find_locks
+from orchestrator.doctor.linking import check_linking, folder_of
+from orchestrator.spec.jobfile import INSTALL_WORKER
 
 _OP = "fused_adam"
+_NEEDED = ("torch", "deepspeed")
 
 
 def installed(package: str) -> str | None:
@@ -27,16 +30,24 @@ def installed(package: str) -> str | None:
         return None
 
 
+def missing_packages() -> list[Finding]:
+    """An error if no job can run in this Python, because torch or deepspeed is not there."""
+    absent = " and ".join(name for name in _NEEDED if folder_of(name) is None)
+    if not absent:
+        return []
+    message = f"{absent} not installed: planning and reporting work, jobs cannot run here"
+    return [error("versions", message, _python_in_use(), INSTALL_WORKER)]
+
+
 def check_versions(driver: Driver | str) -> list[Finding]:
     """torch and deepspeed are there, new enough, and fit the driver."""
-    torch, deepspeed = installed("torch"), installed("deepspeed")
-    evidence = f"{sys.executable}, Python {sys.version.split()[0]}"
-    if torch is None or deepspeed is None:
-        absent = " and ".join(n for n, v in (("torch", torch), ("deepspeed", deepspeed)) if v is None)
-        message = f"{absent} not installed: planning and reporting work, jobs cannot run here"
-        return [error("versions", message, evidence, "pip install 'offload-orch[worker]'")]
+    if absent := missing_packages():
+        return absent
+    # What was built by hand may not say which version it is.
+    torch, deepspeed = (installed(name) or "(of unknown version)" for name in _NEEDED)
+    evidence = _python_in_use()
     findings = [ok("versions", f"torch {torch} · deepspeed {deepspeed}", evidence)]
-    if _numbers(deepspeed) < (0, 17, 6):
+    if () < _numbers(deepspeed) < (0, 17, 6):
         message = f"deepspeed {deepspeed} cannot offload the states of ZeRO-1 and ZeRO-2 (0.17.6 can)"
         findings.append(warn("versions", message, mend="pip install 'deepspeed>=0.17.6'"))
     cuda = re.search(r"\+cu(\d+)(\d)$", torch)
@@ -56,6 +67,9 @@ def check_versions(driver: Driver | str) -> list[Finding]:
 def check_build(settings: Settings, driver: Driver | str) -> list[Finding]:
     """FusedAdam is built or can be built."""
     has_gpu = isinstance(driver, Driver) and bool(driver.devices)
+    if unlinkable := list(check_linking(settings.environ, uses_cuda=has_gpu)):
+        # Whatever is built already: torch links anew as soon as its own folder is another.
+        return [*unlinkable, *_no_ninja(settings), *_arch_list(settings)]
     built = _built_op(settings)
     if built is not None:
         # Not the compiler: ninja finds nothing to do, but torch will not load the op without ninja.
@@ -183,6 +197,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _dotted(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
+
+
+def _python_in_use() -> str:
+    return f"{sys.executable}, Python {sys.version.split()[0]}"
 
 
 def _python() -> str:

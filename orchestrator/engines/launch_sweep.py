@@ -11,6 +11,7 @@ from orchestrator.engines.choose import EngineChoice, choose, hosts_of, make_eng
 from orchestrator.engines.outcome import SweepOutcome
 from orchestrator.engines.progress import ProgressView
 from orchestrator.engines.run import run_sweep
+from orchestrator.engines.unfit import refuse_unfit_host
 from orchestrator.spec.load import load_plan
 from orchestrator.spec.plan import Plan
 from orchestrator.store.opening import open_store
@@ -55,6 +56,7 @@ def plan_of(request: SweepRequest) -> Plan:
 def launch_sweep(request: SweepRequest, view: ProgressView) -> SweepOutcome:
     """Run the sweep; everything that can be wrong is found before anything is written or started."""
     plan = plan_of(request)
+    refuse_unfit_host(plan)
     for warning in plan.warnings:
         view.notice(f"warning: {warning}")
     options = SweepOptions(

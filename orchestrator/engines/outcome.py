@@ -106,6 +106,10 @@ class SweepOutcome:
             )
         elif self.cancelled_now:
             lines.append(f"{self.cancelled_now} cancelled by hand. Run with: {self.continue_with}")
+        elif self.failed:
+            is_lost = self.failed == self.counts.get(JobStatus.lost, 0)
+            again = self.continue_with if is_lost else self._again()
+            lines.append(f"{self.failed} {'lost' if is_lost else 'failed'}. Run again with: {again}")
         return lines
 
     def _again(self) -> str:

@@ -21,6 +21,8 @@ Role = Literal["measured", "neighbour"]
 
 DEFAULT_WORKER = "worker.rank:main"
 """The rank that measures, as ``module:function``."""
+INSTALL_WORKER = "pip install 'offload-orch[worker]'"
+"""What that rank needs and a bare install leaves out."""
 
 
 @dataclass(frozen=True, slots=True)

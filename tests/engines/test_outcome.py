@@ -28,6 +28,19 @@ def test_exit_status_follows_the_worst_job(counts: dict[JobStatus, int], status:
     assert outcome(counts).exit_status == status
 
 
+@pytest.mark.parametrize(
+    ("counts", "line"),
+    [
+        ({JobStatus.failed: 8}, "8 failed. Run again with: orch sweep s.yaml --retry-failed"),
+        ({JobStatus.ok: 1, JobStatus.timeout: 1, JobStatus.lost: 1},
+         "2 failed. Run again with: orch sweep s.yaml --retry-failed"),
+        ({JobStatus.lost: 1}, "1 lost. Run again with: orch sweep s.yaml"),
+    ],
+)  # fmt: skip
+def test_sweep_with_failed_jobs_says_what_runs_them_again(counts: dict[JobStatus, int], line: str) -> None:
+    assert outcome(counts).lines()[1:] == [line]
+
+
 def test_signal_decides_the_exit_status() -> None:
     assert outcome({JobStatus.failed: 1}, StopReason.signal).exit_status == 130
 
