@@ -46,8 +46,13 @@ class Recorder:
             return
         document = {"kind": kind, **{name: jsonable(value) for name, value in columns.items()}}
         line = memoryview((json.dumps(document, allow_nan=False) + "\n").encode())
-        while line:
-            line = line[os.write(self._descriptor, line) :]
+        try:
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        except OSError as error:
+            # "No space left on device" alone does not say which.
+            error.filename = str(self.path)
+            raise
 
     def close(self) -> None:
         """Close the file; harmless twice."""

@@ -20,6 +20,7 @@ from orchestrator.engines.base import (
     Started,
 )
 from orchestrator.engines.host import local_capacity, make_slots
+from orchestrator.engines.room import Room
 from orchestrator.engines.slots import Slot, SlotPool
 from orchestrator.engines.told import engine_event
 from orchestrator.errors import EngineError
@@ -31,6 +32,7 @@ from orchestrator.launch.orders import new_attempt, placed, retries_left, whole_
 from orchestrator.launch.paths import runs_root
 from orchestrator.launch.processes import signal_process
 from orchestrator.launch.setting import RunSetting
+from orchestrator.launch.verdict import is_disk_full
 from orchestrator.store.owner import process_is_alive
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 
@@ -73,6 +75,7 @@ class LocalEngine:
         self._host_bytes: dict[str, int] = {}
         self._running: set[str] = set()
         self._unrecorded: set[str] = set()
+        self._room = Room(runs_root(setting.db_url))
         self._deaths = self._kills = 0
         self._asked_at_s = 0.0
 
@@ -102,10 +105,11 @@ class LocalEngine:
     def reserve(self, job: JobRow) -> NewAttempt | None:
         """Lease the job's slots; a wide job holds back the ones that come free.
 
-        None while an attempt waits for the database: what is begun then could not be recorded either.
+        None while an attempt waits for the database: what is begun then could not be recorded either. Nor
+        while the disk is full that an attempt was lost for.
         """
         pool, client = self._opened()
-        if self._unrecorded:
+        if self._unrecorded or not self._room.is_there():
             return None
         self._asked_at_s = time.monotonic()
         need = need_of(job)
@@ -155,13 +159,14 @@ class LocalEngine:
             pool.stop_waiting()
         fds = [client.fileno()] + ([self._wake_fd] if self._wake_fd is not None else [])
         readable, _, _ = select.select(fds, [], [], max(timeout_s, 0.0))
+        said: list[EngineEvent] = [Notice(text) for text in self._room.take_news()]
         if client.fileno() not in readable:
-            return []
-        said: list[EngineEvent] = []
-        for event in client.events():
+            return said
+        heard = list(client.events())
+        for event in heard:
             self._deaths = self._kills = 0
             said.extend(self._translate(event))
-        if not said and not client.alive:
+        if not client.alive and not heard:
             said.extend(self._replace_supervisor())
         return said
 
@@ -255,6 +260,8 @@ class LocalEngine:
                 self._running.discard(uid)
                 self._unrecorded.discard(uid)
                 self.release(uid)
+                if retry and is_disk_full(verdict.message or ""):
+                    self._room.ran_out()
                 return [Ended(uid, verdict, retry)]
             case events.Waiting(uid, "database"):
                 # Its ranks are gone, and the database may stay away for hours: another orch may work.

@@ -20,7 +20,7 @@ from orchestrator.engines.breaker import Breaker, is_failure
 from orchestrator.engines.outcome import StopReason
 from orchestrator.engines.progress import ProgressView, Tally
 from orchestrator.engines.stop import StopSignals
-from orchestrator.errors import DatabaseError, DatabaseLocked, DatabaseUnreachable
+from orchestrator.errors import DatabaseError, DatabaseFull, DatabaseLocked, DatabaseUnreachable
 from orchestrator.launch.probes import ProbeClock
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 from orchestrator.store.status import JobStatus, Verdict
@@ -136,7 +136,7 @@ class Schedule:
     def _begin(self, batch: list[tuple[JobRow, NewAttempt]]) -> None:
         try:
             attempts = self._store.begin_attempts([(job.job_id, draft) for job, draft in batch])
-        except (DatabaseLocked, DatabaseUnreachable) as error:
+        except (DatabaseFull, DatabaseLocked, DatabaseUnreachable) as error:
             self._put_back(batch)
             self._database_is_away(error)
             return

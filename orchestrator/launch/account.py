@@ -15,7 +15,7 @@ from orchestrator.launch.group import RankGroup
 from orchestrator.launch.oom import OomWatch
 from orchestrator.launch.order import Launcher, LaunchOrder
 from orchestrator.launch.ranks import RankState
-from orchestrator.launch.verdict import AttemptFacts, RankFacts, Stop, judge, may_pass
+from orchestrator.launch.verdict import AttemptFacts, RankFacts, Stop, is_disk_full, judge, may_pass
 from orchestrator.store.status import Verdict
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def facts(group: RankGroup, course: Course, mode: Launcher, oom: OomWatch) -> At
         launcher_exit_status=group.launcher_exit_status,
         launcher_signal=group.launcher_signal,
         launcher_oom_killed=oom.killed(None, course.oom_count) if output else False,
-        launcher_last_line=output.last_line() if output else "",
+        # The command has words of its own after those of the rank that failed.
+        launcher_last_line=output.last_line(preferred=is_disk_full) if output else "",
     )
 
 

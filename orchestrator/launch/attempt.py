@@ -125,7 +125,11 @@ class Attempt:
         except PinBackendUnsupported as error:
             self.stop(Stop.UNSUPPORTED, str(error))
         except (OSError, OrchError) as error:
-            self.stop(Stop.NOT_STARTED, f"the ranks could not be started: {error}")
+            self._not_started(error)
+
+    def _not_started(self, error: OSError | OrchError) -> None:
+        where = f": {self.paths.run_dir}" if isinstance(error, OSError) and not error.filename else ""
+        self.stop(Stop.NOT_STARTED, f"the ranks could not be started: {error}{where}")
 
     def _launch_measured(self) -> None:
         self.measured.launch(self._turn.server)
@@ -200,7 +204,7 @@ class Attempt:
                 try:
                     self._launch_measured()
                 except (OSError, OrchError) as error:
-                    self.stop(Stop.NOT_STARTED, f"the ranks could not be started: {error}")
+                    self._not_started(error)
             return
         if self._turn.holds_section and not group.timing:
             self._turn.release_section()

@@ -32,7 +32,8 @@ class LaunchOrder:
         start_timeout_s: from launch to the first timed operation of every rank.
         hang_s: longest time without a record once started; None = not watched.
         retries_left: whether a failure that may pass (killed, no result, hang) makes the job pending again.
-        infrastructure_retries_left: the same for faults that are not the job's (port taken, server died).
+        infrastructure_retries_left: the same for faults that are not the job's (port taken, server died,
+            disk full).
         finish: this supervisor takes in the spool, judges and ends the attempt in the database.
         neighbours: further groups of ranks that run the same loop on other devices (contention).
         probe_every_s: a node that serves no sweep of its own measures its link when the last

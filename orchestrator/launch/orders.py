@@ -12,7 +12,7 @@ from orchestrator.launch.setting import RunSetting
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
 
 _INFRASTRUCTURE_RETRIES = 3
-"""Of faults that are not the job's: a port taken, a killed fork server."""
+"""Of faults that are not the job's: a port taken, a killed fork server, a full disk."""
 
 
 def new_attempt(setting: RunSetting, engine: str, sweep_uid: str, owner: str, **more: object) -> NewAttempt:

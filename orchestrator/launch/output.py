@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.launch.logs import CappedLog, drain
@@ -33,10 +34,13 @@ class Output:
             self._end()
         self.log.close()
 
-    def last_line(self) -> str:
-        """The last line that is not blank, for a message."""
-        lines = self.log.last_bytes.decode(errors="replace").splitlines()
-        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+    def last_line(self, preferred: Callable[[str], bool] | None = None) -> str:
+        """The last line that is not blank, for a message; the last ``preferred`` one where there is any."""
+        lines = [line.strip()[:300] for line in self.log.last_bytes.decode(errors="replace").splitlines()]
+        said = [line for line in reversed(lines) if line]
+        if preferred is not None:
+            said = [line for line in said if preferred(line)] or said
+        return said[0] if said else ""
 
     def _drain(self) -> None:
         if not drain(self._read_end, self.log):

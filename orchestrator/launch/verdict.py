@@ -81,6 +81,8 @@ class AttemptFacts:
 
 _ADDRESS_IN_USE = re.compile(r"address already in use|EADDRINUSE|errno: ?98\b", re.IGNORECASE)
 
+_NO_SPACE = re.compile(r"no space left on|ENOSPC|errno:? ?28\b|disk quota exceeded", re.IGNORECASE)
+
 _STOPPED: dict[Stop, tuple[JobStatus, FailureKind | None]] = {
     Stop.TIMEOUT: (JobStatus.timeout, None),
     Stop.START_TIMEOUT: (JobStatus.timeout, None),
@@ -106,10 +108,19 @@ def is_address_in_use(text: str) -> bool:
     return _ADDRESS_IN_USE.search(text) is not None
 
 
+def is_disk_full(text: str) -> bool:
+    """Whether a message says that a file system or a quota is full."""
+    return _NO_SPACE.search(text) is not None
+
+
 def judge(facts: AttemptFacts) -> Verdict:
     """The verdict on an attempt; total: any facts have one."""
     if facts.ranks and all(rank.final for rank in facts.ranks):
         return _judge_delivered(facts)
+    full = _disk_full(facts)
+    if full is not None:
+        # The place failed, not the job: as lost as with a host that was taken away.
+        return Verdict(JobStatus.lost, None, full)
     if facts.stop is not None:
         status, kind = _STOPPED[facts.stop]
         return Verdict(status, kind, facts.stop_detail or facts.stop.value.replace("_", " "))
@@ -128,6 +139,21 @@ def judge(facts: AttemptFacts) -> Verdict:
     if flagged is not None:
         return flagged
     return _judge_silence(facts)
+
+
+def _disk_full(facts: AttemptFacts) -> str | None:
+    """What says that the disk was full: the failed start, a rank's record, or the last it could print."""
+    if facts.stop is not None:
+        cannot_start = facts.stop in (Stop.NOT_STARTED, Stop.FORK_UNSAFE)
+        return facts.stop_detail if cannot_start and is_disk_full(facts.stop_detail) else None
+    for rank in facts.ranks:
+        # The record of its error may have found no room either.
+        said = rank.error.message if rank.error is not None else rank.last_line if rank.exit_status else ""
+        if not rank.final and is_disk_full(said):
+            return f"rank {rank.rank}: {said}"
+    if facts.launcher_exit_status and is_disk_full(facts.launcher_last_line):
+        return facts.launcher_last_line
+    return None
 
 
 def _judge_delivered(facts: AttemptFacts) -> Verdict:
@@ -214,7 +240,7 @@ def may_pass(
     verdict: Verdict, stop: Stop | None, retries_left: int, infrastructure_retries_left: int
 ) -> bool:
     """Whether the job is worth another attempt: the failure may be gone next time."""
-    if verdict.status == JobStatus.lost and stop is Stop.EVICTED:
+    if verdict.status == JobStatus.lost:
         return infrastructure_retries_left > 0
     if verdict.status != JobStatus.failed:
         return False

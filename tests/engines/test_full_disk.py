@@ -25,6 +25,23 @@ def _can_mount() -> bool:
 
 pytestmark = pytest.mark.skipif(not _can_mount(), reason="this user cannot mount a file system")
 
+FILL = """
+mkdir -p "$DISK"
+mount -t tmpfs -o size=3m none "$DISK"
+cp spec.yaml "$DISK"
+cd "$WORK"
+fill() { cat /dev/zero > "$DISK/ballast" 2> /dev/null; }
+begun() { grep -qs iteration orch.db.runs/*/*/spool/rank0.jsonl; }
+[ "$WHEN" = late ] || fill
+($SWEEP 2> $TOLD/first.err; echo $? > $TOLD/first.status) &
+until [ "$WHEN" = early ] || [ -e $TOLD/first.status ] || begun; do sleep 0.05; done
+[ "$WHEN" = early ] || fill
+until [ -e $TOLD/first.status ] || grep -q 'no space left in\\|is full' $TOLD/first.err; do sleep 0.05; done
+rm "$DISK/ballast"
+wait
+[ "$WORK" = "$TOLD" ] || cp -r orch.db* $TOLD
+"""
+
 SCRIPT = """
 mount -t tmpfs -o size=16m none "$DISK"
 cp spec.yaml "$DISK"
@@ -46,17 +63,7 @@ def test_full_disk_is_told_loses_nothing_and_the_sweep_continues(place: Workplac
     """8 KB do not hold even a database; the others fill up on the way. Space comes back once it is told."""
     spec = place.spec(JOBS, iterations=40, micro_batch=act.PRINTS_MUCH, limits="retries: 0")
     spec.rename(place.folder / "spec.yaml")
-    disk = place.folder / "disk"
-    disk.mkdir()
-    environment = place.environment | {
-        "DISK": str(disk),
-        "TOLD": str(place.folder),
-        "LEFT": str(left_kb),
-        "ORCH_DB": "orch.db",
-        "SWEEP": " ".join([*place.command("sweep", "spec.yaml"), *place.options, "--quiet"]),
-    }
-    script = ["unshare", "--map-root-user", "--mount", "sh", "-c", SCRIPT]
-    subprocess.run(script, cwd=place.folder, env=environment, check=True, timeout=400)
+    _run_on_a_small_disk(place, SCRIPT, LEFT=str(left_kb))
     first, second = (_Run(place.folder, name) for name in ("first", "second"))
     assert "Traceback" not in first.errors + second.errors
     told = [line for line in first.errors.splitlines() if line.startswith("orch: ")]
@@ -64,8 +71,8 @@ def test_full_disk_is_told_loses_nothing_and_the_sweep_continues(place: Workplac
     if left_kb == 8:
         assert first.status == 3
     assert any(words in first.errors for words in FULL)
-    # A job that failed for want of space is asked for again; what was recorded is not.
-    again = place.sweep(place.folder / "spec.yaml", "--retry-failed")
+    # A job that was lost for want of space runs again without being asked for; what was recorded does not.
+    again = place.sweep(place.folder / "spec.yaml")
     assert again.returncode == 0, again.stderr
     assert place.statuses() == {"ok": JOBS}
     stored = place.query(
@@ -74,6 +81,46 @@ def test_full_disk_is_told_loses_nothing_and_the_sweep_continues(place: Workplac
     kept = {(row["uid"], row["rank"], row["iteration"]) for row in stored}
     assert acknowledged_iterations(Path(f"{place.db}.runs")) - kept == set()
     place.wait_for_no_survivors()
+
+
+@pytest.mark.parametrize(("when", "holds_database"), [("late", True), ("late", False), ("early", False)])
+def test_disk_that_is_full_when_jobs_run_or_start_costs_attempts_and_no_job(
+    place: Workplace, when: str, holds_database: bool
+) -> None:
+    """3 MB for the run directories, and for the database or not; full until the sweep has told so."""
+    spec = place.spec(4, iterations=150, dwell_s=0.02, limits="retries: 0")
+    spec.rename(place.folder / "spec.yaml")
+    if holds_database:
+        _run_on_a_small_disk(place, FILL, WHEN=when, WORK=str(place.folder / "disk"))
+    else:
+        runs = str(place.folder / "orch.db.runs")
+        _run_on_a_small_disk(place, FILL, WHEN=when, WORK=str(place.folder), DISK=runs)
+    first = _Run(place.folder, "first")
+    assert first.status == 0, first.errors
+    assert "Traceback" not in first.errors
+    assert holds_database or "is free there" in first.errors
+    assert holds_database or "there is space in" in first.errors
+    assert place.statuses() == {"ok": 4}
+    ended = place.query("select status, message from attempt where status <> 'ok'")
+    assert ended
+    assert {row["status"] for row in ended} == {"lost"}
+    assert all("No space left on device" in row["message"] for row in ended)
+    # None was begun only to be lost for the same reason.
+    assert len(ended) <= 2
+    place.wait_for_no_survivors()
+
+
+def _run_on_a_small_disk(place: Workplace, script: str, **variables: str) -> None:
+    (place.folder / "disk").mkdir()
+    environment = place.environment | {
+        "DISK": str(place.folder / "disk"),
+        "TOLD": str(place.folder),
+        "ORCH_DB": "orch.db",
+        "SWEEP": " ".join([*place.command("sweep", "spec.yaml"), *place.options, "--quiet"]),
+        **variables,
+    }
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script]
+    subprocess.run(command, cwd=place.folder, env=environment, check=True, timeout=200)
 
 
 class _Run:

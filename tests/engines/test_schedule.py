@@ -24,7 +24,7 @@ from orchestrator.engines.base import (
 from orchestrator.engines.outcome import StopReason, SweepOutcome
 from orchestrator.engines.progress import Silent
 from orchestrator.engines.run import run_sweep
-from orchestrator.errors import DatabaseFull, DatabaseUnreachable
+from orchestrator.errors import DatabaseError, DatabaseFull, DatabaseUnreachable
 from orchestrator.spec.load import parse_plan
 from orchestrator.store.opening import open_store
 from orchestrator.store.rows import AttemptRow, JobRow, NewAttempt
@@ -188,13 +188,16 @@ def test_schedule_skipped_job_is_weighed_again(store: Store) -> None:
     assert second.counts[JobStatus.ok] == 6
 
 
-def test_schedule_database_away_waits_and_catches_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("away", [DatabaseUnreachable("no server answers"), DatabaseFull("the disk is full")])
+def test_schedule_database_away_or_full_waits_and_catches_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch, away: DatabaseError
+) -> None:
     begin, failures = store.begin_attempts, [2]
 
     def sometimes(new: Sequence[tuple[int, NewAttempt]]) -> list[AttemptRow | None]:
         if failures[0]:
             failures[0] -= 1
-            raise DatabaseUnreachable("no server answers")
+            raise away
         return begin(new)
 
     monkeypatch.setattr(store, "begin_attempts", sometimes)
@@ -205,15 +208,15 @@ def test_schedule_database_away_waits_and_catches_up(store: Store, monkeypatch: 
     assert not engine.reserved
 
 
-def test_schedule_full_disk_ends_the_sweep_with_the_error(
+def test_schedule_damaged_database_ends_the_sweep_with_the_error(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_new: object) -> list[AttemptRow | None]:
-        raise DatabaseFull("no space is left")
+    def damaged(_new: object) -> list[AttemptRow | None]:
+        raise DatabaseError("it is damaged")
 
-    monkeypatch.setattr(store, "begin_attempts", full)
+    monkeypatch.setattr(store, "begin_attempts", damaged)
     engine = Scripted(store, lambda *_: OK)
-    with pytest.raises(DatabaseFull):
+    with pytest.raises(DatabaseError):
         run(store, engine)
     assert engine.closed == [False]
 

@@ -25,8 +25,10 @@ from orchestrator.launch.finisher import Finish, Finisher
 from orchestrator.launch.logs import CappedLog
 from orchestrator.launch.loop import Loop, Timer
 from orchestrator.launch.order import LaunchOrder, RankPlacement, order_from_json
+from orchestrator.launch.output import Output
 from orchestrator.launch.paths import runs_root
 from orchestrator.launch.spool import SpoolTail
+from orchestrator.launch.verdict import is_disk_full
 from orchestrator.spec.jobfile import JobFile, load_job
 from orchestrator.store import JobStatus, open_store
 from orchestrator.store.rows import AttemptEnd
@@ -45,6 +47,15 @@ def test_order_survives_json(
         neighbours=(beside,),
     )  # fmt: skip
     assert order_from_json(json.loads(json.dumps(order.to_json()))) == order
+
+
+def test_output_of_a_launcher_tells_of_a_full_disk_before_its_own_last_words(tmp_path: Path) -> None:
+    output = Output(Loop(), tmp_path / "log")
+    assert output.last_line(preferred=is_disk_full) == ""
+    output.log.write(b"OSError: [Errno 28] No space left on device\n\nlaunch: exits with 1\n")
+    assert output.last_line(preferred=is_disk_full) == "OSError: [Errno 28] No space left on device"
+    assert output.last_line() == "launch: exits with 1"
+    output.close()
 
 
 def test_job_file_survives_the_disk(tmp_path: Path) -> None:

@@ -14,7 +14,15 @@ errors = st.builds(
     ErrorRecord,
     st.sampled_from(["failed", "oom_gpu", "oom_host", "skipped", "nonsense"]),
     st.sampled_from([None, "exception", "unsupported", "nonsense"]),
-    st.sampled_from(["", "CUDA out of memory", "Address already in use", "Connection closed by peer"]),
+    st.sampled_from(
+        [
+            "",
+            "CUDA out of memory",
+            "Address already in use",
+            "Connection closed by peer",
+            "No space left on device",
+        ]
+    ),
 )
 ranks = st.builds(
     RankFacts,
@@ -51,14 +59,64 @@ def test_judge_any_facts_is_ok_exactly_if_all_delivered_whole(seen: AttemptFacts
 
 
 @given(facts, st.integers(0, 3), st.integers(0, 3))
-def test_may_pass_never_retries_what_is_neither_failed_nor_evicted(
+def test_may_pass_never_retries_what_is_neither_failed_nor_lost_with_its_place(
     seen: AttemptFacts, left: int, infra: int
 ) -> None:
     verdict = judge(seen)
     if may_pass(verdict, seen.stop, left, infra):
-        evicted = (verdict.status, seen.stop) == (JobStatus.lost, Stop.EVICTED)
-        assert verdict.status == JobStatus.failed or evicted
-        assert infra > 0 if evicted else left > 0 or infra > 0
+        place_failed = verdict.status == JobStatus.lost
+        assert verdict.status == JobStatus.failed or place_failed
+        assert infra > 0 if place_failed else left > 0 or infra > 0
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        AttemptFacts(
+            (
+                RankFacts(
+                    0, error=ErrorRecord("failed", "exception", "OSError: [Errno 28] No space left on device")
+                ),
+            )
+        ),
+        AttemptFacts(
+            (
+                RankFacts(
+                    0,
+                    exit_status=1,
+                    last_line="OSError: [Errno 28] No space left on device: '/r/rank0.jsonl'",
+                ),
+            )
+        ),
+        AttemptFacts((RankFacts(0, exit_status=1, last_line="OSError: [Errno 122] Disk quota exceeded"),)),
+        AttemptFacts(
+            (
+                RankFacts(0, error=ErrorRecord("failed", "exception", "Connection closed by peer")),
+                RankFacts(1, exit_status=1, last_line="OSError: [Errno 28] No space left on device"),
+            )
+        ),
+        AttemptFacts(
+            (RankFacts(0),), stop=Stop.NOT_STARTED, stop_detail="[Errno 28] No space left on device: '/r'"
+        ),
+        AttemptFacts(
+            (RankFacts(0),), launcher_exit_status=1, launcher_last_line="cp: No space left on device"
+        ),
+    ],
+)
+def test_judge_full_disk_loses_the_attempt_and_not_the_job(seen: AttemptFacts) -> None:
+    verdict = judge(seen)
+    assert (verdict.status, verdict.failure_kind) == (JobStatus.lost, None)
+    assert "No space left on" in (verdict.message or "") or "quota" in (verdict.message or "")
+    assert may_pass(verdict, seen.stop, 0, 1)
+    assert not may_pass(verdict, seen.stop, 1, 0)
+
+
+def test_judge_rank_that_printed_of_a_full_disk_and_delivered_or_was_stopped_is_not_lost() -> None:
+    said = "No space left on device"
+    assert judge(_one(final=True, last_line=said)).status == JobStatus.ok
+    timeout = AttemptFacts((RankFacts(0, exit_status=1, last_line=said),), stop=Stop.TIMEOUT)
+    assert judge(timeout).status == JobStatus.timeout
+    assert judge(_one(exit_status=0, last_line=said)).failure_kind == FailureKind.no_result
 
 
 def _one(**fields: object) -> AttemptFacts:

@@ -32,6 +32,13 @@ def checksum_of(tensor: Any) -> int:
     return sums.read()["x"]
 
 
+def test_record_that_finds_no_room_says_where() -> None:
+    recorder = Recorder(Path("/dev/full"))
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        recorder.write("start")
+    recorder.close()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("position", [0, 7, 8, 36])
 def test_checksum_any_single_bit_changes_it(dtype: Any, position: int) -> None:
