@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from orchestrator.doctor import pinned, software
@@ -69,6 +71,7 @@ def test_versions_that_do_not_fit_are_named(
     words: str,
 ) -> None:
     monkeypatch.setattr(software, "installed", versions.get)
+    monkeypatch.setattr(software, "folder_of", lambda name: Path("/") if versions.get(name) else None)
     bad = [finding for finding in check_versions(driver()) if finding.severity is not Severity.OK]
     assert [finding.severity for finding in bad] == ([severity] if severity else [])
     assert all(words in finding.message for finding in bad)
